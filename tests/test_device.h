@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which device a test computes on. With FDD_TEST_DEVICE=1 it is virtual device 1 of 2,
- * and every call to device 0 fails (tests/check-device); else device 0 of 1.
+ * The device that a test computes on. With FDD_TEST_DEVICE=1 it is virtual device 1 of 2,
+ * and every call to device 0 fails (tests/check-device); otherwise it is device 0 of 1.
  */
 #ifndef FDD_TESTS_TEST_DEVICE_H
 #define FDD_TESTS_TEST_DEVICE_H
@@ -27,7 +27,7 @@ td_dead(void)
     return td_dev() != 0 ? 1 : 0;
 }
 
-/* Of one device. */
+/* Sets the number of devices and the failing ones, for a test that needs one device. */
 static inline void
 td_open(struct fdk_open_args *a)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What tests of tokenizers share. Include cmocka.h before. */
+/* Shared by the tokenizer tests. Include cmocka.h first. */
 #ifndef FDD_TESTS_TOK_FIXTURE_H
 #define FDD_TESTS_TOK_FIXTURE_H
 
@@ -10,7 +10,7 @@
 
 #include "daemon/worker/tokenizer.h"
 
-/* A file of tests/parity/tok. */
+/* Path of a file in tests/parity/tok: kind is its name up to tail. */
 static inline void
 data_path(char *out, size_t n, const char *kind, const char *tail)
 {
@@ -20,7 +20,7 @@ data_path(char *out, size_t n, const char *kind, const char *tail)
         1, n - 1);
 }
 
-/* All ids, step bytes at a time. 0 or -errno. */
+/* Encodes the whole text, step bytes at a time. Returns 0 or -errno. */
 static inline int
 encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t step)
 {
@@ -31,7 +31,8 @@ encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t s
     return rc;
 }
 
-/* Puts bytes into a file of this name in a folder of its own and loads that. */
+/* Writes bytes to a file of this name in a new folder, loads a tokenizer from the folder
+ * and removes it. */
 static inline int
 load_bytes(const char *name, const void *bytes, size_t n, struct tok **ret, char *err,
     size_t err_bytes)

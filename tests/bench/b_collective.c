@@ -156,7 +156,7 @@ is_recorded(enum way way)
     return way != NCCL && way != AHEAD;
 }
 
-/* REPLAYS times in microseconds. */
+/* Fills in us: the microseconds of each of REPLAYS replays. */
 static void
 measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
 {

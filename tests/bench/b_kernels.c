@@ -436,7 +436,7 @@ main(int argc, char **argv)
     isa = cpu_isa_pick();
     ASSERT_OK(ops->stream_new(ctx, 0, &st));
     measure_peak();
-    /* The demo model's shapes, its 10 MB of weights in turn. */
+    /* The demo model's shapes; launches go through its 10 MB of weights. */
     bench_gemm(1, 512, 256, FDK_BF16, 10 << 20);
     bench_gemm(1, 256, 256, FDK_BF16, 10 << 20);
     bench_gemm(1, 1376, 256, FDK_BF16, 10 << 20);

@@ -181,7 +181,7 @@ engine(struct bench *b, int cold)
     line("  blocks for a miss", b->ns[EVICT], "each evicts another's");
 }
 
-/* Blocks of N_ROW rows, handed out in turn as decodes would. */
+/* Blocks of N_ROW rows, allocated in turn as by decoding rows. */
 static void
 ends(struct bench *b, int32_t n_row, const char *name)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the b_gpu programs share: an open GPU, memory on it, and the time of a
- * recorded graph. Any error ends the program with a line on stderr.
+ * Shared by the b_gpu programs: an open GPU, device memory, and the time of a recorded
+ * graph. Any error ends the program with a line on stderr.
  */
 #ifndef FDD_TESTS_BENCH_GPU_BENCH_H
 #define FDD_TESTS_BENCH_GPU_BENCH_H
@@ -34,14 +34,15 @@ struct gpu_bench {
 };
 extern struct gpu_bench gb;
 
-/* 0, or the program's exit status: 77 where there is no GPU. */
+/* Returns 0, else the exit status for the program: 77 if there is no GPU. */
 int gb_open(const char *program, const struct fdk_open_args *args);
 void *gb_device(size_t bytes);
 void gb_upload(void *dst, const void *src, size_t bytes);
-/* 32-bit words on the device: random ones with the bits of `keep`, and `with` set. */
+/* Fills device memory with 32-bit numbers: random bits where `keep` has ones, then or'ed
+ * with `with`. */
 void gb_fill(void *dst, size_t bytes, uint32_t keep, uint32_t with);
-/* End the recording and replay it: seconds of one of its n parts, the best of several
- * replays. */
+/* Ends the recording and replays it several times. Returns the seconds of the fastest
+ * replay, divided by the n operations recorded in it. */
 double gb_replay(size_t n);
 
 #endif

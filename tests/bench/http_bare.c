@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The least that a server of streams can do, to compare fdd-http with: epoll, one event of
- * the same size for each stream and step, one send() for it. It reads nothing but the end of
- * a request, and makes nothing of it.
+ * A minimal streaming server as the baseline for fdd-http: epoll, one event of fixed size
+ * for each stream and step, one send() for it. It only looks for the end of a request and
+ * ignores its content.
  *
- * http_bare [STEP_US]     prints its port. A step is so long (10000); 0: as fast as it can.
- * A stream has 1,000 events.
+ * "http_bare [STEP_US]" prints its port. STEP_US is the length of a step (default 10000);
+ * 0: no pause. A stream has 1,000 events.
  */
 #include "config.h"
 

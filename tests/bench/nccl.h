@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * NCCL's all-reduce for comparison: found with dlopen, not linked. FDD_NCCL names another file
- * than libnccl.so.2. Include config.h and kernels/fdk.h first.
+ * NCCL's all-reduce for comparison: found with dlopen, not linked. FDD_NCCL names the
+ * file to load instead of libnccl.so.2. Include config.h and kernels/fdk.h first.
  */
 #ifndef FDD_TESTS_BENCH_NCCL_H
 #define FDD_TESTS_BENCH_NCCL_H
@@ -14,7 +14,8 @@
 #include "kernels/collective.h"
 #include "kernels/cuda/hooks.h"
 
-/* Of nccl.h, versions 2.18 to 2.99. all_reduce NULL: there is none. */
+/* Functions as declared by nccl.h, versions 2.18 to 2.99. all_reduce is NULL if NCCL was
+ * not found. */
 struct nccl {
     void *so;
     int version, n;
@@ -34,7 +35,8 @@ nccl_type(enum fdk_dtype t)
     return t == FDK_BF16 ? 9 : t == FDK_F16 ? 6 : 7;
 }
 
-/* Communicators of devices 0 .. n - 1. 0, or a line that says why not in why. */
+/* Opens communicators for devices 0 .. n - 1. Returns 0, else -1 with the reason in
+ * why. */
 static inline int
 nccl_open(struct nccl *ret, int n, char *why, size_t why_bytes)
 {
@@ -70,7 +72,7 @@ nccl_open(struct nccl *ret, int n, char *why, size_t why_bytes)
     return 0;
 }
 
-/* Of n elements on all ranks, each on its stream. */
+/* Sums n elements over all ranks, on each rank's stream. */
 static inline int
 nccl_reduce(const struct nccl *c, void *const *x, void *const *y, size_t n,
     enum fdk_dtype t, const fdk_stream_t *st)

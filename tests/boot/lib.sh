@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Sourced after tests/sys/lib.sh by tests that boot a tree of tests/boot/tree.
-#   boot_make [PACKAGE ...]   a tree in $tree, or SKIP with the reason; of the
-#                             release boot_suite where that is set
+#   boot_make [PACKAGE ...]   a tree in $tree, or SKIP with the reason; of release
+#                             $boot_suite if that is set
 #   boot_install              this build, by make install, into $tree
 #   boot_up                   boot it under systemd-nspawn, or SKIP
 #   inside CMD ...            run there as root
 #   boot_down                 halt it (also done at the end, whatever happens)
-# With FDD_BOOT_HERE the machine that runs the test is the tree, installed and
-# booted (tests/boot/vm): $tree is empty, and all but inside does nothing.
+# With FDD_BOOT_HERE the test machine itself is the tree, installed and booted
+# (tests/boot/vm): $tree is empty, and every function except inside does nothing.
 tree=$dir/tree
 [ -z "${FDD_BOOT_HERE:-}" ] || tree=
 boot_pid='' boot_leader=''
@@ -36,8 +36,8 @@ boot_make() {
     esac
     trap boot_end EXIT
 }
-# With the prefix of the build: the paths in its programs are then right.
-# systemd looks for units below /usr and /usr/local; another prefix is linked.
+# Uses the prefix of the build, so that the paths in its programs are right. systemd looks
+# for units below /usr and /usr/local; units below another prefix are linked there.
 boot_install() {
     local d u
     boot_prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")
@@ -79,7 +79,7 @@ boot_up() {
         skip "systemd-nspawn cannot boot here: $(tail -n 3 "$dir/console" | tr '\n' ' ')"
     fi
 }
-# The child that is process 1 of its own namespace: nspawn forks another first.
+# Finds the child that is process 1 of its own namespace; the first child of nspawn is not.
 boot_found() {
     local p
     kill -0 "$boot_pid" 2>/dev/null || return 1

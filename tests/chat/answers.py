@@ -52,7 +52,7 @@ def call(r, plain, python):
     props = list(f['parameters']['properties'].items())
     r.shuffle(props)
     args = {k: value(r, p, plain) for k, p in props[:r.randrange(len(props) + 1)]}
-    # tags cannot tell "null" of a type that is a string or nothing from null
+    # for a type of string or null, tags cannot tell the string "null" from null
     return f['name'], {k: v for k, v in args.items() if not (plain and k == 'language' and v in ('5', 'true'))}
 
 
@@ -153,7 +153,7 @@ FORMATS = {
         f'<|channel|>commentary to=functions.{c[0][0]} <|constrain|>json<|message|>{json.dumps(c[0][1])}<|call|>'), '1h'),
     'think': (T, None, ''),
     'nemotron-2': (T, lambda c, r: f'<TOOLCALL>{LIST(c, r)}</TOOLCALL>', ''),
-    # MiniMax-M1: one call behind another between the marks
+    # MiniMax-M1: one call after another between the marks
     'tool-calls-tag lines': (T, lambda c, r: '<tool_calls>\n' + '\n'.join(obj(x, r) for x in c) + '\n</tool_calls>', ''),
 }
 

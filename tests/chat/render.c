@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* render TEMPLATE JSON: what libfdchat makes of the template in a file with the variables
- * of the object in another; exit 1 with the error instead. For reference.py --with. */
+/* render TEMPLATE JSON: prints what libfdchat renders from the template in one file with
+ * the variables of the JSON object in the other. On an error it prints the error and
+ * exits 1. For reference.py --with. */
 #include "config.h"
 
 #include <stdio.h>

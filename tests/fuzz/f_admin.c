@@ -107,7 +107,7 @@ struct state {
     struct par par;
     int st, paused, exit_code;
     uint32_t pend, n_open;
-    char *debug; /* levels and bits of the log */
+    char *debug; /* log levels and trace bits, as JSON */
 };
 
 static void

@@ -58,7 +58,7 @@ static const struct {
 };
 static struct tok *toks[N_KINDS];
 static struct tok_enc *encs[N_KINDS];
-static bool encoded[N_KINDS]; /* a text with it, of some length */
+static bool encoded[N_KINDS]; /* the kind has encoded a text of some length */
 
 static char base[3000];
 

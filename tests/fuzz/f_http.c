@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an HTTP request: however they are cut, the reader says the same, frames
- * lie within what is there, and a body in chunks is no longer than it may be.
+ * Any bytes as an HTTP request: however they are split, the reader gives the same result,
+ * frames lie within the input, and a chunked body is within its limit.
  */
 #include "config.h"
 

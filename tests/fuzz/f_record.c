@@ -198,7 +198,7 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
     case 5:
         worker_turn(f, in);
         break;
-    case 6: /* what there is to read, honestly */
+    case 6: /* reads all records, as an honest client does */
         fdr_store_release((uint32_t *)(void *)(c->c2d + FDP_C2D_CQ_HEAD),
             fdr_load_acquire((const uint32_t *)(const void *)(c->d2c)));
         break;

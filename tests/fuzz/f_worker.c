@@ -271,7 +271,7 @@ worker_ready(struct run *t, struct in *in)
     worker_publish(t);
 }
 
-/* Words of the segment that are its own: state, log, panic text. */
+/* Writes fields of the segment that the worker owns: state, log, panic text. */
 static void
 worker_scribble(struct run *t, struct in *in)
 {

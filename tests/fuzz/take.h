@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A fuzz input, read from its front. */
+/* Reads a fuzz input from its beginning. */
 #ifndef FDD_TESTS_FUZZ_TAKE_H
 #define FDD_TESTS_FUZZ_TAKE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Says which kinds of records or items no input of the corpus held, and returns how many.
- * Asked for by replay.c when it has run the corpus, if a target has it. */
+/* Prints the kinds of records or items that no input of the corpus held, and returns
+ * their number. A target may define it; replay.c calls it after the corpus. */
 int fuzz_missing(void);
 
 struct in {
@@ -16,7 +16,7 @@ struct in {
     size_t n;
 };
 
-/* A little-endian number of n bytes; missing bytes are 0. */
+/* Takes a little-endian number of n bytes; missing bytes count as 0. */
 static inline uint32_t
 take(struct in *in, unsigned bytes)
 {

@@ -78,7 +78,8 @@ assert tokens["min"] == tokens["max"] == 20, tokens
 P
 }
 run_aiperf() {
-    # a tokenizer in a folder is found where it may ask the hub, which it does not do then
+    # aiperf finds a tokenizer in a folder only if it may ask the hub; it does not ask it
+    # then
     timeout 900 env -u HF_HUB_OFFLINE -u TRANSFORMERS_OFFLINE "$venvs/aiperf/bin/aiperf" profile --model "$model" --url "$url" --endpoint-type chat --streaming \
         --tokenizer "$DEMO" --concurrency 4 --request-count 20 --synthetic-input-tokens-mean 40 \
         --output-tokens-mean 20 --api-key k-one --ui none --output-artifact-dir "$dir/aiperf.d" >"$dir/aiperf" 2>&1 ||

@@ -1,8 +1,7 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors
-# SPDX-License-Identifier: Apache-2.0
-# G23: the page works under its Content-Security-Policy, by keyboard alone: Chromium without a
-# screen shows it. Skipped where there is no Chromium. FDD_SHOTS=DIR: screenshots as well.
+# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 G23: the
+# page works under its Content-Security-Policy, and by keyboard only, in headless
+# Chromium. Skipped without Chromium. FDD_SHOTS=DIR saves screenshots too.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a browser's time is not that of a sanitizer build"
 browser=
@@ -10,7 +9,7 @@ for b in chromium chromium-browser google-chrome; do
     [ -n "$browser" ] || browser=$(command -v $b)
 done
 [ -n "$browser" ] || skip "no chromium (apt-get install chromium)"
-# a model that takes its time: an answer can be stopped on any machine
+# a slow model, so that an answer can be stopped even on a fast machine
 start --set model.path="$DEMO" --set device.step_delay_us=5000
 template=$DEMO/chat_template.jinja
 

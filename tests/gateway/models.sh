@@ -81,7 +81,7 @@ wait $streaming || fail "the stream of a model that was removed: curl $?"
 grep -q '"finish_reason":"length"' "$dir/stream" && tail -n 2 "$dir/stream" | grep -q DONE ||
     fail "the stream of a model that was removed was cut: $(tail -n 3 "$dir/stream")"
 
-# an error in the file: said as one, and nothing changes
+# an error in the file is reported, and nothing changes
 section two "$dir/run2/fdd.sock" >"$dir/http.ini"
 printf '[http]\nprot = 1\n' >>"$dir/http.ini"
 kill -HUP "$http_pid"

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Greedy tokens of the CUDA backend against the CPU backend's simple loop,
- * for models given as directories (dummy weights where there are none), each
- * eager and by graphs, overlap 0 and 2, all requests together: deterministic, so
- * that these are equal to the bit, and once more with sums in any order.
+ * Compares greedy tokens of the CUDA backend with those of the CPU backend's simple loop,
+ * for models given as directories (dummy weights if there are none). Each runs eager and
+ * with graphs, with overlap 0 and 2, all requests together. These runs are deterministic
+ * and must be equal to the bit. One more run may sum in any order.
  *
  * The CPU keeps activations in fp32, the GPU rounds them to the weights' type
  * before a matrix product. Where the first tokens differ it must be a near

@@ -106,7 +106,7 @@ put_rules(struct code *c)
     put_call(c, SYS_setns, SECCOMP_RET_ERRNO | EPERM);
 }
 
-/* The list's lines; 0, or -EINVAL. */
+/* Adds the lines of the list. Returns 0, or -EINVAL. */
 static int
 put_list(struct code *c, const char *path)
 {

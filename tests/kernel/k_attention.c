@@ -287,7 +287,7 @@ attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
     float *qkv = new_queries(s, sh, n), *y = k_new((T + 1) * n * out);
     attend_to(d, s, sh, kv, qkv, y);
     for (size_t t = 0; t < T; t++) {
-        for (size_t q = 1; q < n; q++) /* they asked the same */
+        for (size_t q = 1; q < n; q++) /* all queries are equal */
             assert_memory_equal(y + t * n * out, y + (t * n + q) * out, out * 4);
         memcpy(x + (t * n + (size_t)kv->own) * out, y + t * n * out, out * 4);
     }
@@ -499,8 +499,8 @@ test_bad_arguments(void **state)
     k_free(kv.base);
 }
 
-/* An 8-bit cache gives the bits of an fp32 cache that holds the values its
- * bytes stand for. */
+/* The result with an 8-bit cache equals, to the bit, that with an fp32 cache of the
+ * dequantized values. */
 static void
 test_kv8_is_stored_times_scale(void **state)
 {

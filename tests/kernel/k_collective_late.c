@@ -164,7 +164,8 @@ launch(struct side *s, int rank, int32_t n)
     return a;
 }
 
-/* Every rank of first .. but `not` ends with a text that has all of what, within the limit. */
+/* Checks that every rank except `not` fails within the limit, with a text that contains
+ * `what`. */
 static void
 all_fail(struct side *s, int not, const char *what)
 {

@@ -468,7 +468,8 @@ number(const char *p, int bytes)
     return f;
 }
 
-/* As a whole, and none far off: roundings to bf16, which grow from layer to layer. */
+/* Checks that a row is close as a whole and no element is far off: bf16 rounding errors
+ * grow with each layer. */
 static void
 near_row(struct chain *c, int region, const char *got, const char *want, int n)
 {

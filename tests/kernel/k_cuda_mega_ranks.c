@@ -94,7 +94,7 @@ norm(struct rank *r, void *y, void *add, const float *w)
         .act = FDK_BF16 };
 }
 
-/* y = w x, with w of the rank's own. */
+/* y = w x, with the rank's own w. */
 static void
 gemm(int q, void *y, void *x, int N, int K, uint64_t key, void *scratch)
 {

@@ -29,7 +29,7 @@ struct job {
     struct fdk_kv layout;
     size_t kv_bytes;
     int n_block, next; /* blocks given away */
-    uint32_t done;     /* of the last run, and what it should be */
+    uint32_t done;     /* n_done after the last run, and the expected number */
     int32_t tiles;
 };
 
@@ -177,7 +177,8 @@ launch_ops(struct launch *l, struct two_dev *t)
     OK(t->d.ops->attention(&l->a, t->d.st));
 }
 
-/* y as floats; behind the step's tokens it must still be poison. */
+/* Runs the launch. Returns y as floats; after the step's tokens it must still be
+ * poison. */
 static float *
 launch_read(struct launch *l, struct two_dev *t)
 {

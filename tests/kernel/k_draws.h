@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Drawn frequencies against exact probabilities. */
+/* Compares the frequencies of drawn tokens with their exact probabilities. */
 #ifndef FDD_TESTS_KERNEL_K_DRAWS_H
 #define FDD_TESTS_KERNEL_K_DRAWS_H
 
@@ -9,7 +9,8 @@
 
 #include "tests/kernel/k_util.h"
 
-/* Steps of K_MAX_ROW draws each: $FDD_RULES_DRAWS draws, else 9,600. */
+/* Number of steps of K_MAX_ROW draws each that make $FDD_RULES_DRAWS draws (9,600 by
+ * default). */
 static inline int
 k_draw_steps(void)
 {
@@ -18,7 +19,8 @@ k_draw_steps(void)
     return ((v != NULL ? atoi(v) : 9600) + K_MAX_ROW - 1) / K_MAX_ROW;
 }
 
-/* Chi-square of n draws of V ids, p >= 1e-4; ids with few expected draws are pooled. */
+/* Chi-square test of n draws from V ids; fails if p < 1e-4. Ids with few expected draws
+ * are pooled. */
 static inline void
 k_check_counts(const double *p, const int *count, int V, int n)
 {
@@ -44,7 +46,7 @@ k_check_counts(const double *p, const int *count, int V, int n)
     }
     if (df <= 0)
         return;
-    /* Wilson-Hilferty: 3.719 standard deviations are p = 1e-4 */
+    /* Wilson-Hilferty: 3.719 standard deviations correspond to p = 1e-4 */
     z = (cbrt(chi / df) - (1 - 2.0 / (9 * df))) / sqrt(2.0 / (9 * df));
     if (z > 3.719)
         print_error("%d draws: chi-square %g with %d degrees of freedom\n", n, chi, df);

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests of KV caches and attention: layouts, e4m3 bytes by their
- * definition, and work lists with guards.
+ * For tests of KV caches and attention: cache layouts, e4m3 conversion as the format
+ * defines it, and work lists with guards.
  */
 #ifndef FDD_TESTS_KERNEL_K_KV_H
 #define FDD_TESTS_KERNEL_K_KV_H
@@ -20,7 +20,7 @@ k_from_f8(uint8_t c)
     return c & 0x80 ? -v : v;
 }
 
-/* The byte nearest to x: the even one of two, 448 beyond it, NaN for NaN. */
+/* The e4m3 byte nearest to x: ties to even, saturated at 448, NaN for NaN. */
 static inline uint8_t
 k_to_f8(float x)
 {
@@ -42,8 +42,8 @@ k_to_f8(float x)
     return (uint8_t)(sign | (up ? hi : lo));
 }
 
-/* Layout of a KV cache: values, then scales if the type has them apart. The
- * caller sets base; returns the bytes of n_block blocks, a multiple of 4. */
+/* Fills in the layout of a KV cache: values, then scales if the type has separate ones.
+ * The caller sets base. Returns the size of n_block blocks in bytes, a multiple of 4. */
 static inline size_t
 k_kv_layout(struct fdk_kv *kv, int K, int B, int D, int n_layer, int n_block,
     enum fdk_dtype t)
@@ -64,7 +64,7 @@ k_kv_layout(struct fdk_kv *kv, int K, int B, int D, int n_layer, int n_block,
     return (size_t)n_block * kv->block_bytes;
 }
 
-/* Where element 0 of a head's vector is. */
+/* Address of element 0 of a head's vector. */
 static inline char *
 k_kv_at(const struct fdk_kv *kv, int layer, int slot, int head, int value)
 {
@@ -82,13 +82,14 @@ k_kv_scale_at(const struct fdk_kv *kv, int layer, int slot, int head, int value)
         (size_t)(head * kv->block_size + slot % kv->block_size) * 4;
 }
 
-struct k_plan {            /* a work list with guards behind it */
+struct k_plan {            /* a work list with guards after it */
     struct fdk_work *work; /* [n_max + K_GUARD] */
     int32_t n_work, n_max, a, bt;
     uint32_t n_done;
 };
 
-/* Fill in what attention takes from a plan, with room for rows of any split. */
+/* Sets the arguments that attention takes from a plan; the work list has room for any
+ * distribution of the tokens over rows. */
 static inline void
 k_plan_init(struct k_dev *d, struct fdk_attention_args *a, struct k_plan *p)
 {

@@ -73,7 +73,7 @@ a1_bound_holds_for_every_split(void **state)
     print_message("largest gap to the bound: %d tiles\n", worst);
 }
 
-/* Splits that ones and a rest do not cover. */
+/* Distributions of tokens other than rows of one token and one long row. */
 static void
 a1_witness_splits(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups of virtual devices or GPUs for tests of collectives: a context with a stream for
- * each rank, buffers with guards, numbers and their sums in the order of ranks. Include
- * k_util.h's way: config.h first.
+ * Groups of virtual devices or GPUs for tests of collectives: a context with one stream
+ * for each rank, buffers with guards, and random numbers with their sums in rank order.
+ * Include config.h first, as for k_util.h.
  */
 #ifndef FDD_TESTS_KERNEL_K_RANKS_H
 #define FDD_TESTS_KERNEL_K_RANKS_H
@@ -17,7 +17,7 @@
 #define POISON    0x7f
 #define GUARD     64
 #define MAX_BUF   400
-#define LIMIT_US  400000 /* of tests in which a rank does not come */
+#define LIMIT_US  400000 /* time limit in tests where a rank does not arrive */
 #define FREEZE_US 120000000
 
 static const struct fdk_ops *ops;
@@ -94,7 +94,7 @@ put(struct side *s, int rank, const void *src, size_t bytes)
     return p;
 }
 
-/* The streams have been waited for. */
+/* Copies from a rank's memory. The caller has synchronized the streams. */
 static inline void
 get(struct side *s, int rank, void *dst, const void *src, size_t bytes)
 {
@@ -173,7 +173,7 @@ rounded(char *p, float x, enum fdk_dtype t)
         memcpy(p, &h, 2);
 }
 
-/* n numbers of a rank; some f16 sums are subnormal. */
+/* n random numbers for a rank; some sums of f16 are subnormal. */
 static inline char *
 numbers(struct side *s, size_t n, enum fdk_dtype t)
 {
@@ -211,7 +211,7 @@ same(const char *got, const char *want, size_t bytes, const char *what, int rank
                 bytes, (unsigned char)got[i], (unsigned char)want[i]);
 }
 
-/* What rank has at p. */
+/* Checks the bytes that rank has at p. */
 static inline void
 has(struct side *s, int rank, const void *p, const char *want, size_t bytes,
     const char *what)
@@ -223,8 +223,9 @@ has(struct side *s, int rank, const void *p, const char *want, size_t bytes,
     free(got);
 }
 
-/* The kinds of group that most cases run with: [0] whole operands, [1] shares, [2] the
- * defaults, [3] through the host's memory; the first two go in many pieces. */
+/* The kinds of group that most cases run with: 0 sends whole operands, 1 sends shares, 2
+ * has the defaults, 3 goes through host memory. Kinds 0 and 1 need many pieces for an
+ * operand. */
 static inline struct fdk_group_args
 kind(int i, int n)
 {
@@ -245,7 +246,8 @@ static const int worlds[] = { 2, 3, 4, 6, 8 };
     for (size_t w_ = 0; w_ < 5; w_++) \
         if ((n = worlds[w_]) <= n_device)
 
-/* skew: elements that the operands are off their alignment. Some f16 sums are too large. */
+/* Checks one all-reduce. skew: number of elements by which the operands are misaligned.
+ * Some f16 sums overflow. */
 static inline void
 sum_case(struct side *s, size_t n, enum fdk_dtype t, int in_place, size_t skew)
 {
@@ -278,7 +280,8 @@ sum_case(struct side *s, size_t n, enum fdk_dtype t, int in_place, size_t skew)
     drop(s, 1);
 }
 
-/* A step's rows: T of which live are there, C, a residual and weights. */
+/* The rows of a step, with residual and norm weights: room for T rows of C elements, of
+ * which the first `live` are in use. */
 struct sum_rows {
     int32_t T, live, C;
     enum fdk_dtype t;
@@ -335,8 +338,9 @@ sum_rows_args(const struct side *s, const struct sum_rows *r, int q, int fused)
     };
 }
 
-/* The tests on virtual devices and, where there are two or more, on GPUs; only: "cpu" or "cuda",
- * "": both. most: ranks at most. filter: one test's name, or NULL. */
+/* Runs the tests on virtual devices and, if there are at least two, on GPUs. only: "cpu",
+ * "cuda", or "" for both. most: the largest number of ranks. filter: name of the one test
+ * to run, or NULL. */
 static inline int
 on_backends(const struct CMUnitTest *tests, size_t n, const char *only, int most,
     const char *filter)

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tests of one backend against another: the cpu and the cuda backend side by
- * side, device buffers with poison in them and behind them, a step's arrays
- * on the device, numbers from a seed that is printed. Include k_util.h's way:
- * config.h first.
+ * For tests that compare the cuda backend with the cpu backend: both opened side by side,
+ * device buffers filled with poison and followed by a guard, a step's arrays on the
+ * device, and numbers from a seed that is printed. Include config.h first, as for
+ * k_util.h.
  */
 #ifndef FDD_TESTS_KERNEL_K_TWO_H
 #define FDD_TESTS_KERNEL_K_TWO_H
@@ -29,7 +29,7 @@ struct two_dev {
 struct two {
     struct two_dev cpu, gpu;
     uint64_t seed;
-    int deterministic; /* of the gpu, when it is opened */
+    int deterministic; /* fdk_open_args.deterministic of the GPU */
 };
 
 static struct two tw;
@@ -42,8 +42,8 @@ tw_int(int32_t low, int32_t high)
     return low + (int32_t)(k_rand(&tw.seed) % (uint64_t)(high - low + 1));
 }
 
-/* Whether case i is tried: of each `every` one alone if FDD_TEST_FEW is set, for tools under
- * which a GPU is some hundred times slower. */
+/* Returns whether case i is run. With FDD_TEST_FEW set it is only every `every`-th case,
+ * for tools under which a GPU is some hundred times slower. */
 static inline int
 tw_takes(size_t i, size_t every)
 {
@@ -57,7 +57,8 @@ tw_normal(float *x, size_t n)
         x[i] = k_normal(&tw.seed);
 }
 
-/* 0, or 77 with the reason printed. */
+/* Opens both backends. Returns 0, 77 with the reason printed if there is no GPU, or 1 on
+ * an error. */
 static inline int
 tw_open(void)
 {
@@ -93,7 +94,7 @@ tw_close(void)
     k_close(&tw.cpu.d);
 }
 
-/* The same devices, the gpu deterministic. */
+/* Opens both backends again, the GPU in deterministic mode. */
 static inline int
 tw_open_deterministic(void)
 {
@@ -102,7 +103,8 @@ tw_open_deterministic(void)
     return tw_open() != 0;
 }
 
-/* bytes of device memory: src, or poison; poison behind. */
+/* New device memory with a copy of src, or poison if src is NULL; a guard of poison
+ * follows. */
 static inline void *
 tw_new(struct two_dev *t, const void *src, size_t bytes)
 {
@@ -139,7 +141,7 @@ tw_read(struct two_dev *t, const void *src, size_t bytes)
 
 /* ---- activations --------------------------------------------------------- */
 
-/* As the type holds them; so both backends begin with the same numbers. */
+/* Rounds x to the activation type, so that both backends begin with the same numbers. */
 static inline void
 tw_as_act(float *x, size_t n, enum fdk_dtype act)
 {
@@ -147,7 +149,7 @@ tw_as_act(float *x, size_t n, enum fdk_dtype act)
         x[i] = (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
 }
 
-/* n activations on the device: x in their type, or poison. */
+/* n activations on the device: x converted to their type, or poison if x is NULL. */
 static inline void *
 tw_new_act(struct two_dev *t, const float *x, size_t n, enum fdk_dtype act)
 {
@@ -179,7 +181,7 @@ tw_read_act(struct two_dev *t, const void *src, size_t n, enum fdk_dtype act)
     return x;
 }
 
-/* Look behind every buffer and free them all. */
+/* Checks the guard after every buffer and frees all buffers. */
 static inline void
 tw_free(struct two_dev *t)
 {
@@ -193,8 +195,9 @@ tw_free(struct two_dev *t)
     t->n_buf = 0;
 }
 
-/* The plan that the device makes is the host's, to the byte; what neither writes is
- * poison. s: the step that p's batch is on the device. */
+/* Checks that the plans made by the device and by the host are equal to the byte; bytes
+ * that neither writes are poison in both. s: host copy of the step that p's batch refers
+ * to. */
 static inline void
 tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct k_step *s)
 {
@@ -232,7 +235,8 @@ tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct 
     free(h.plan);
 }
 
-/* The step's arrays on the device, at *d_step once it is not NULL. */
+/* Copies the step's arrays to the device: to *d_step, or to new memory if that is
+ * NULL. */
 static inline struct fdk_batch
 tw_step(struct two_dev *t, const struct k_step *s, char **d_step)
 {
@@ -247,7 +251,7 @@ tw_step(struct two_dev *t, const struct k_step *s, char **d_step)
     return b;
 }
 
-/* |got - want| <= abs + rel |want|, poison included bit for bit. */
+/* Checks |got - want| <= tol + rel |want|; equal bits, such as poison, always pass. */
 static inline void
 tw_near(const float *got, const float *want, size_t n, double rel, double tol,
     const char *what)
@@ -257,8 +261,8 @@ tw_near(const float *got, const float *want, size_t n, double rel, double tol,
             k_assert_near(got[i], want[i], tol + rel * fabs((double)want[i]), what, i);
 }
 
-/* The same of activations: what is within the tolerance, rounded to the type.
- * Poison rounds to poison. */
+/* tw_near() for activations: the bounds of the tolerance are rounded to the type. Poison
+ * must stay poison. */
 static inline void
 tw_near_act(const float *got, const float *want, size_t n, enum fdk_dtype act, double rel,
     double tol, const char *what)

@@ -1,10 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the kernel tests share: an open context with one stream, buffers with
- * guards on both sides, seeded numbers, and a step's arrays in one struct.
- * The cpu device's memory is host memory, so tests read and write it in place
- * after a sync.
+ * Shared by the kernel tests: an open context with one stream, buffers with guards on
+ * both sides, seeded numbers, and a step's arrays in one struct. Memory of the cpu device
+ * is host memory: tests read and write it in place after a sync.
  */
 #ifndef FDD_TESTS_KERNEL_K_UTIL_H
 #define FDD_TESTS_KERNEL_K_UTIL_H
@@ -24,7 +23,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/fdk.h"
 
-/* Instrumented builds run fewer of the cases that differ in numbers only. */
+/* Sanitizer builds run fewer of the cases that differ only in their numbers. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define K_SLOW 1
 #else
@@ -145,7 +144,7 @@ k_to_bf16(float x)
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-/* Truncating: any half will do as a weight, subnormals among them. */
+/* Truncates instead of rounding: any half is good as a weight, subnormal or not. */
 static inline uint16_t
 k_to_f16(float x)
 {
@@ -173,7 +172,7 @@ k_from_half(uint16_t h, enum fdk_dtype t)
     return h & 0x8000 ? -v : v;
 }
 
-/* n weights of type t; ret_exact has their values. */
+/* n random weights of type t; ret_exact gets their exact values. */
 static inline void *
 k_weights(size_t n, enum fdk_dtype t, uint64_t seed, float *ret_exact)
 {
@@ -205,7 +204,7 @@ k_assert_near(double got, double want, double tol, const char *what, size_t i)
 
 static const char *const k_isas[] = { "generic", "avx2", "avx512" };
 
-/* The ISAs this machine runs, for loops: returns 0 if it lacks isa. */
+/* Returns whether this machine has isa; for loops over k_isas. */
 static inline int
 k_has_isa(const char *isa)
 {
@@ -219,9 +218,9 @@ k_has_isa(const char *isa)
 #endif
 #define K_MAX_ROW 16
 #ifndef K_STRIDE
-#define K_STRIDE 64 /* blocks of a row */
+#define K_STRIDE 64 /* entries of a row in the block table */
 #endif
-/* State slot of row r: another order than the rows', as in a running engine. */
+/* State slot of row r: not in the order of rows, as in a running engine. */
 #define K_SLOT(r) (((r)*5 + 3) % K_MAX_ROW)
 
 struct k_step {
@@ -233,7 +232,7 @@ struct k_step {
     struct fdk_batch b;
 };
 
-/* The arrays of the step at s, which may be in a device's memory. */
+/* Pointers to the arrays of the step at s, which may be in device memory. */
 static inline struct fdk_batch
 k_batch_at(struct k_step *s, int32_t max_row)
 {
@@ -264,7 +263,8 @@ k_step_init(struct k_step *s)
         s->state[r] = K_SLOT(r);
 }
 
-/* What plans a step for the attention a, whose buffers are there. qa, bt: att_shape(). */
+/* Arguments to plan a step for the attention a, which has its buffers already. qa, bt:
+ * from att_shape(). */
 static inline struct fdk_att_plan_args
 k_plan_of(const struct fdk_attention_args *a, int32_t qa, int32_t bt, size_t plan_bytes)
 {
@@ -280,8 +280,8 @@ k_plan_of(const struct fdk_attention_args *a, int32_t qa, int32_t bt, size_t pla
         .plan_bytes = plan_bytes };
 }
 
-/* Append a row of n tokens after `before` cached ones; the row's blocks are
- * row * K_STRIDE + i scattered by an odd multiplier over n_block. */
+/* Appends a row of n tokens after `before` cached ones. The ids of its blocks are
+ * scattered over n_block by an odd multiplier and depend on salt. */
 static inline void
 k_step_row(struct k_step *s, int n, int before, int block_size, int n_block, int salt)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * golden_ops: what its files share. A case runs one operation on seeded numbers and prints
+ * golden_ops: shared by its files. A case runs one operation on seeded numbers and prints
  * a line: name and shape, a space, a hash of the bytes that the operation wrote.
  */
 #ifndef FDD_TESTS_PARITY_GOLDEN_OPS_H
@@ -20,25 +20,26 @@ struct golden {
     struct fdk_ctx *ctx;
     fdk_stream_t st;
     enum fdk_dtype act;
-    double most;      /* multiplications of a case; larger ones are left out */
-    const char *only; /* beginning of the names that are run */
-    uint64_t seed;    /* of the case's numbers */
+    double most;      /* most multiplications of a case; larger cases are left out */
+    const char *only; /* only cases whose name begins with this are run */
+    uint64_t seed;    /* of the case's random numbers */
     char name[160];   /* of the case */
-    void *buf[64];    /* of device memory, freed at its end */
+    void *buf[64];    /* device memory of the case, freed at its end */
     int n_buf;
 };
 extern struct golden g;
 
 #define GO_N(a) (sizeof(a) / sizeof((a)[0]))
 
-/* End the program unless an operation's code is 0. */
+/* Ends the program unless the operation returned 0. */
 #define GO(call) go_must((call), #call)
 void go_must(int rc, const char *what);
 
-/* Begin a case; the seed follows from its name. 0: it is left out. */
+/* Begins a case; its seed follows from its name. Returns 0 if the case is left out. */
 int go_begin(double multiplications, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/* End it. rc: the operation's, -ENOTSUP is printed as such. Hash what the operation wrote. */
+/* Ends a case: prints the hash of the bytes that the operation wrote. rc: the operation's
+ * return code; -ENOTSUP is printed as such. */
 void go_end(int rc, const void *const out[], const size_t bytes[], int n);
 void go_end1(int rc, const void *out, size_t bytes);
 
@@ -46,17 +47,18 @@ uint64_t go_rand(void);
 int go_int(int low, int high);
 float go_normal(void); /* variance 1, at most 3.5 */
 
-/* Device memory until the case ends: of 0x7f; of src; of n numbers of about `scale`. */
+/* Device memory until the case ends: filled with 0x7f; with a copy of src; with n numbers
+ * of about `scale`. */
 void *go_new(size_t bytes);
 void *go_copy(const void *src, size_t bytes);
 void *go_numbers(size_t n, enum fdk_dtype t, float scale);
-/* n numbers on the host, for free(); integers of the 8-bit and 4-bit types take all values
- * but e4m3's NaN. */
+/* n numbers on the host; free() them. Numbers of 8-bit and 4-bit types take all values
+ * except the NaN of e4m3. */
 void *go_host(size_t n, enum fdk_dtype t, float scale);
 
 enum { GO_TOK = 2304, GO_ROW = 128, GO_STRIDE = 160, GO_BLOCK = 16, GO_LAYERS = 2 };
 
-struct go_step { /* the arrays of a step, in one piece */
+struct go_step { /* the arrays of a step, in one block of memory */
     int32_t n_tok, n_row, n_out;
     int32_t ids[GO_TOK], pos[GO_TOK], slot_map[GO_TOK], row[GO_TOK];
     int32_t q_start[GO_ROW + 1], kv_len[GO_ROW], state[GO_ROW];
@@ -65,10 +67,10 @@ struct go_step { /* the arrays of a step, in one piece */
     int n_block; /* blocks given to rows so far */
 };
 void go_step_init(struct go_step *s);
-/* A row of n tokens after `before` others, with an output for the last. */
+/* Appends a row of n tokens after `before` cached ones, with an output for the last. */
 void go_step_row(struct go_step *s, int n, int before);
 struct fdk_batch go_batch(const struct go_step *s); /* on the device */
-/* A pool of random KV for the step's blocks; *ret_bytes: of kv.base. */
+/* Makes a pool of random KV for the step's blocks. *ret_bytes is the size of kv.base. */
 struct fdk_kv
 go_kv(const struct go_step *s, int K, int D, enum fdk_dtype t, size_t *ret_bytes);
 

@@ -47,9 +47,10 @@ static const char *const configs[] = {
     "\"torch_dtype\":\"float32\",\"bos_token_id\":1,\"eos_token_id\":2}",
 };
 
-/* Every attribute that an operation may have: norms on both sides of a sublayer and behind it
- * alone, offsets, multipliers, soft caps, two rope tables, rotated neighbours, layers without
- * rotation, and frequencies by a request's greatest length, which some pass and some do not. */
+/* Every attribute that an operation may have: norms before and after a sublayer or only
+ * after it, offsets, multipliers, soft caps, two rope tables, interleaved rotation,
+ * layers without rotation, and frequencies that depend on a request's greatest length, on
+ * both sides of the bound. */
 #define SMALL(longest) \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":3," \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16," \

@@ -399,7 +399,7 @@ run_op(struct exec *x, const struct mdl_op *op, int32_t T, int32_t O)
     }
 }
 
-/* Fresh row state after a prompt of len tokens that ends with max_len of them. */
+/* Sets a fresh row state after a prompt of len tokens; the row ends at max_len tokens. */
 static void
 set_row(struct exec *x, int32_t len, int32_t max_len)
 {

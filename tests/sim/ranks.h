@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tiny random models of every family that ranks can divide, the requests that tests of groups
- * send to them, and how two books of answers are compared. Include config.h first.
+ * Tiny random models of every family that tensor parallelism supports, the requests that
+ * tests of groups send, and the comparison of two sets of answers. Include config.h
+ * first.
  */
 #ifndef FDD_TESTS_SIM_RANKS_H
 #define FDD_TESTS_SIM_RANKS_H
@@ -18,11 +19,12 @@
 #include "tests/sim/sim.h"
 
 enum { N_REQ = 5, N_TOK = 40, N_TOP = 3 };
-/* Of logprobs; GPUs take tensor cores, and 16 bits where the weights have them. */
+/* Tolerance of logprobs; GPUs compute with tensor cores, and in 16 bits if the weights
+ * have 16. */
 #define NEAR     (sim_gpus() > 0 ? 6e-2f : 1e-5f)
 #define NEAR_KV8 (sim_gpus() > 0 ? 6e-2f : 2e-2f) /* keys and values in 8 bits */
 
-/* Tokens of an answer that are asked for. */
+/* Number of tokens requested of an answer. */
 static uint32_t n_tok = N_TOK;
 
 /* ---- models --------------------------------------------------------------------------- */
@@ -59,7 +61,7 @@ static const struct family families[] = {
 #define FEW 0
 #endif
 
-/* Heads that T ranks can divide; with 4 and 6 of them they share KV heads. */
+/* Numbers of query and KV heads for T ranks; with 4 and 6 ranks, ranks share KV heads. */
 struct heads {
     int32_t T, n, kv;
 };
@@ -95,7 +97,7 @@ struct answer {
     float lp[N_TOK];
     uint32_t top[N_TOK][N_TOP];
     float top_lp[N_TOK][N_TOP];
-    uint64_t score; /* of all prompt logprobs' bits */
+    uint64_t score; /* hash of the bits of all prompt logprobs */
 };
 struct book {
     struct answer a[N_REQ];
@@ -123,7 +125,7 @@ see(void *arg, struct sim_req *r, const struct fdp_rec *rec)
 
 static const uint32_t prompt_len[N_REQ] = { 1, 17, 65, 90, 130 };
 
-/* Request i, with a prompt of n tokens. */
+/* Makes request i, with a prompt of n tokens. */
 static inline struct sim_req *
 ask(struct sim *s, int i, uint32_t n)
 {
@@ -173,7 +175,9 @@ base(const char *dir, int32_t n_rank)
         .model_dir = dir };
 }
 
-/* All requests at once, or one after the other; twice: the second time the cache has them. */
+/* Runs all requests, together or one after another, and keeps their answers in ret.
+ * twice: runs them again, and keeps the answers of the second time, when the prefix cache
+ * holds their prompts. now: use this simulation; NULL: a new one. */
 static inline void
 answers(const struct sim_cfg *c, int together, int twice, struct book *ret, struct sim *now)
 {
@@ -203,7 +207,7 @@ answers(const struct sim_cfg *c, int together, int twice, struct book *ret, stru
         sim_free(s);
 }
 
-/* What launch threads that come late draw from, by rank. */
+/* Random numbers of late launch threads, by rank. */
 static struct sim_rng late_rng[FDK_MAX_RANKS];
 
 static inline void
@@ -214,7 +218,7 @@ late(void *arg, int32_t rank)
         clk_sleep_ns(sim_range(&late_rng[rank], 0, 50) * CLK_MS);
 }
 
-/* All requests at once, with launch threads that come late. */
+/* Runs all requests together, with launch threads that are late at random. */
 static inline void
 answers_late(const struct sim_cfg *c, const struct sim_rng *g, struct book *ret)
 {
@@ -239,7 +243,8 @@ same(const struct book *a, const struct book *b, const char *what)
         }
 }
 
-/* Logprob of id among those of a's position t; below all that are there. */
+/* Logprob of id among the top ones at a's position t; minus infinity if it is not
+ * there. */
 static inline float
 of(const struct answer *a, uint32_t t, uint32_t id)
 {
@@ -249,8 +254,9 @@ of(const struct answer *a, uint32_t t, uint32_t id)
     return -INFINITY;
 }
 
-/* tol: of logprobs. Up to the first token that was chosen otherwise, which must have been as
- * likely. Returns how many there are. */
+/* Checks that logprobs differ by at most tol. A request is compared up to the first token
+ * where the choices differ; both must have been about equally likely. Returns the number
+ * of such requests. */
 static inline int
 near(const struct book *a, const struct book *b, float tol, const char *what)
 {

@@ -245,7 +245,8 @@ p1_long_prompts(struct sim_rng *g)
     n_tok = N_TOK;
 }
 
-/* B12: of a group that has just started the first answer is the second. */
+/* B12: the first answer of a group that has just started equals the second to the same
+ * request. */
 static void
 b12_first_request(struct sim_rng *g)
 {

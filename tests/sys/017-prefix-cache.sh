@@ -56,7 +56,7 @@ n=$(($(computed) - n))
 n=$(computed)
 ask dups
 n=$(($(computed) - n))
-# five of them compute what is behind the last whole block
+# five of them compute only the tokens after the last whole block
 [ $n -lt $((n_ids + 6 * (n_ids - n_cached))) ] || fail "six duplicates of $n_ids tokens computed $n"
 stop
 

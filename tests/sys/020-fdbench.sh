@@ -148,7 +148,8 @@ holds "$dir/e.json" 'not d["search"]["steps"][0]["sent_in_time"] and
     d["search"]["steps"][0]["attainment"] == 1 and
     d["search"]["found"] < 100000'
 
-# --- compared with an earlier run: a table of both; another load is refused before it is sent
+# --- compared with an earlier run: a table of both; a different load is refused before
+# anything is sent
 printf '0.01,12,4\n0.05,20,6\n0.05,9,5\n' >"$dir/t.csv"
 bench serve --trace "$dir/t.csv" --warmup 0 --ttft-ms 60000 -q --json "$dir/before.json" ||
     fail "serve --trace"

@@ -1,9 +1,8 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors
-# SPDX-License-Identifier: Apache-2.0
-# The programs of examples/ compile as their comments say and answer two prompts at a time,
-# mixed, with what fdctl makes of each; without a daemon, and with one that dies, they end
-# with a message. The loops wait: they use no processor while nothing comes.
+# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 The programs
+# of examples/ compile as their comments say. They answer two prompts at a time,
+# interleaved, each as fdctl answers it. Without a daemon, or if it dies, they end with a
+# message. Their loops use no CPU time while nothing arrives.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/python/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build: a program would need the sanitizer too"

@@ -24,8 +24,8 @@ status() { ctl status --json | json "$1"; }
 ready() { [ "$(status 'd["groups"]["ready"]')" = 2 ]; }
 worker() { status "d[\"workers\"][$1][\"pid\"]"; }
 has_died() { [ "$(status 'd["workers"][0]["deaths"]')" = "$1" ]; }
-# What group 1 has seen of the time between tokens so far; what it sees up to the next look is
-# counted as alone (group 0 is not there) or shared.
+# Saves group 1's histogram of the time between tokens. Its growth up to the next look
+# counts as alone (group 0 is not there) or shared.
 look() { echo "$1 $(ctl stat -1 --group 1 --json hist.itl)" >>"$dir/itl"; }
 p99() { # alone|shared: ns, by interpolation
     python3 - "$1" "$dir/itl" <<'PY'

@@ -44,7 +44,7 @@ list --most 2 | grep -q '4 are left to make check-long' || fail "unsaid: $(list 
 for i in a b c d e f g h; do names --most 2 --seed $i; done | sort -u >"$dir/drawn"
 [ "$(wc -l <"$dir/drawn")" -gt 1 ] || fail "every seed draws $a"
 [ "$(names --most 2 --others 3 | wc -w)" = 5 ] || fail "others: $(list --most 2 --others 3)"
-# What is left out is compiled all the same: a patch that is no C any more, or does not apply.
+# Patches left out are still compiled, to find any that is no longer C or does not apply.
 for tool in gcc make patch; do
     command -v $tool >/dev/null || { echo "no $tool: what is left out was not compiled"; exit 0; }
 done

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A session with a gate of one thread (mock_gate.h). Include cmocka.h before. */
+/* A client session with the mock gate of mock_gate.h. Include cmocka.h first. */
 #ifndef FDD_TESTS_UNIT_CLIENT_FIXTURE_H
 #define FDD_TESTS_UNIT_CLIENT_FIXTURE_H
 
@@ -12,7 +12,7 @@ struct fix {
     fdc_t *s;
 };
 
-/* The setup of each test, which may change m before begin(). */
+/* Setup of each test. A test may change m before it calls begin(). */
 static int
 setup(void **state)
 {

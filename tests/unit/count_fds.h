@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* How many descriptors this process has open: a test compares two counts. */
+/* Counts the open descriptors of this process; a test compares two counts. */
 #ifndef FDD_TESTS_UNIT_COUNT_FDS_H
 #define FDD_TESTS_UNIT_COUNT_FDS_H
 
 #include <dirent.h>
 
-/* Entries of /proc/self/fd; -1 without it. */
+/* Number of entries of /proc/self/fd, or -1 if it cannot be opened. */
 static inline int
 count_fds(void)
 {

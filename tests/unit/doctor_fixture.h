@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A machine made up for doctor's tests: files below a folder, system calls and
- * libraries that answer what the test says. One for each program; the test's
- * main runs every test through T().
+ * A fake machine for the tests of fdctl doctor: files below a folder, system calls and
+ * libraries with results that the test sets. There is one for each program; main() wraps
+ * every test in T().
  */
 #ifndef FDD_TESTS_UNIT_DOCTOR_FIXTURE_H
 #define FDD_TESTS_UNIT_DOCTOR_FIXTURE_H
@@ -29,7 +29,7 @@ static struct doc d;
 static struct fct conn;
 static struct par_set *ps;
 static struct doc_uring uring;
-static int pidfd_rc, libs; /* libs: 1 libcuda, 2 cublasLt 12 */
+static int pidfd_rc, libs; /* libs: bits, 1 libcuda, 2 cublasLt 12 */
 
 static inline void
 try_uring(struct doc_uring *ret)
@@ -147,7 +147,8 @@ get(const char *name, const char *key)
     return json_string_value(json_object_get(find(name), key));
 }
 
-/* State, a part of what was found, a part of the fix: NULL for none at all. */
+/* Checks one result: its state, a substring of its value, and a substring of its fix;
+ * NULL: it must have no fix. */
 static inline void
 is(const char *name, const char *state, const char *value, const char *fix)
 {
@@ -164,7 +165,7 @@ is(const char *name, const char *state, const char *value, const char *fix)
     }
 }
 
-/* Whatever is not well says what to do; nothing else does. */
+/* Checks that a result has a fix if and only if its state is not ok. */
 static inline void
 all_have_fixes(void)
 {

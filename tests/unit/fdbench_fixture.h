@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What fdbench's two unit tests share: a model, a workload, and what a call
- * prints on standard error. Included behind cmocka.h. */
+/* Shared by fdbench's unit tests: a model, a workload, and capture of standard error.
+ * Include it after cmocka.h. */
 #ifndef FDD_TESTS_UNIT_FDBENCH_FIXTURE_H
 #define FDD_TESTS_UNIT_FDBENCH_FIXTURE_H
 
@@ -12,10 +12,10 @@
 #include "tests/unit/listen.h"
 #include "tools/fdbench/fdbench.h"
 
-/* Of a summary or distribution. */
+/* A number of a summary or distribution. */
 #define N(o, key) fdb_figure(o, key, NULL, NULL)
 
-/* Of a prompt. */
+/* The ids of a prompt and their number. */
 #define IDS(buf)   ((const uint32_t *)(const void *)(buf).p)
 #define N_IDS(buf) ((buf).n / sizeof(uint32_t))
 

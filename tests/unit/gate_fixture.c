@@ -15,10 +15,10 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 
-/* ASSERT rather than cmocka's: the fuzz target and the benchmark use this
- * file too. */
+/* Uses ASSERT() instead of cmocka's macros: the fuzz target and the benchmark
+ * use this file too. */
 
-static struct fix *fix_now; /* sup.spawn has no argument of ours */
+static struct fix *fix_now; /* the current fixture, as sup.spawn has no argument for it */
 
 void
 fix_use(struct fix *f, uint32_t group)
@@ -259,11 +259,11 @@ fix_take_blob(struct fix *f, const struct fdp_rec *r)
         p->got += r->len;
         return;
     }
-    ASSERT(0); /* a piece of nothing */
+    ASSERT(0); /* a piece of an unknown request */
 }
 
-/* Take in what is there up to another kind of record. Returns the first part that is
- * complete, FIX_PARTS: none. */
+/* Takes records of requests up to another kind of record. Returns the index of the first
+ * complete request, or FIX_PARTS if there is none. */
 static uint32_t
 fix_take_records(struct fix *f)
 {
@@ -445,7 +445,8 @@ fcl_open(struct fix *f, struct fcl *c, uid_t uid, const struct fdp_hello *hello)
 
     if (rc == FDP_OK) {
         fcl_ring(c);
-        (void)gate_events(f->g, 0); /* no poll: whose turn it is stays */
+        (void)gate_events(f->g, 0); /* without a poll, so that the order of
+                                     * turns does not change */
     }
     return rc;
 }
@@ -697,7 +698,7 @@ fix_ctl(struct fix *f, int perm, const char *line)
 
     r = ctl_execute(&f->g->ctl, NULL, rq, perm, f->now);
     json_decref(rq);
-    if (json_is_string(r)) { /* an object's text */
+    if (json_is_string(r)) { /* a JSON object as text */
         rq = json_loads(json_string_value(r), JSON_REJECT_DUPLICATES, NULL);
         json_decref(r);
         r = rq;

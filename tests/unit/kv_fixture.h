@@ -1,8 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of the block pool share: a pool, and names for the blocks of
- * a family of texts.
+ * Shared by the tests of the block pool: a pool, and block hashes for a family of texts.
  */
 #ifndef FDD_TESTS_UNIT_KV_FIXTURE_H
 #define FDD_TESTS_UNIT_KV_FIXTURE_H
@@ -33,8 +32,9 @@ pool(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len, int32
     return kv;
 }
 
-/* Hashes of the first n blocks of 4 tokens of one of a family of texts: doc
- * in base 3, the last digit first, says how it goes on at each block. */
+/* Hashes of the first n blocks of 4 tokens of text number doc. Digit i of doc in base 3,
+ * the lowest first, selects the content of block i, so texts with equal low digits share
+ * a prefix. */
 static inline void
 hashes(uint64_t user, uint32_t doc, int32_t n, struct kv_hash *ret)
 {

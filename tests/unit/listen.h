@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a call prints on standard error. Included behind cmocka.h.
+ * Captures what a call prints on standard error. Include it after cmocka.h.
  */
 #ifndef FDD_TESTS_UNIT_LISTEN_H
 #define FDD_TESTS_UNIT_LISTEN_H

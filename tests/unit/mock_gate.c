@@ -174,14 +174,14 @@ echo(struct mock *m, uint64_t tag, const unsigned char *p, uint32_t n)
     put_done(m, tag, 0);
 }
 
-/* A record of TEXT, which the client has before the next is made. */
+/* Sends a record of TEXT; it is published before the next is made. */
 static void
 say_piece(struct mock *m, const struct fdp_req *q, uint32_t off, const unsigned char *p,
     uint32_t n)
 {
     put(m, q->tag, FDP_T_TEXT, 0, off, p, n);
     wake_client(m);
-    usleep(off % 7 == 0 ? 200 : 0); /* some come together, some do not */
+    usleep(off % 7 == 0 ? 200 : 0); /* some arrive together, some do not */
 }
 
 static void
@@ -223,7 +223,7 @@ begins(const unsigned char *p, uint32_t n, const char *w)
     return n >= strlen(w) && memcmp(p, w, strlen(w)) == 0;
 }
 
-/* "part" and "reset": ends the first time, goes on later. */
+/* "part" and "reset": these end the first time and go on later. */
 static int
 go_on(struct mock *m, struct mock_stream *s, const struct fdp_req *q, const unsigned char *p)
 {
@@ -419,7 +419,8 @@ send_welcome(struct mock *m, const struct fdp_welcome *w, const int *fds, int n_
     (void)sendmsg(m->sock, &mh, MSG_NOSIGNAL);
 }
 
-/* Written before the client asks: reading takes it longer than its time limit. */
+/* Writes the answer to a request before the client sends it: reading all of it takes
+ * longer than the client's time limit. */
 static void
 put_flood(struct mock *m)
 {
@@ -445,7 +446,7 @@ put_flood(struct mock *m)
     m->cq.tail += 2;
 }
 
-/* Returns 0 if the session does not come about. */
+/* Returns 0 if no session is set up. */
 static int
 attach(struct mock *m)
 {
@@ -469,7 +470,7 @@ attach(struct mock *m)
     if (recv(m->sock, &m->hello, sizeof(m->hello), unread ? MSG_PEEK : 0) !=
         sizeof(m->hello))
         return 0;
-    memset(m->st, 0, sizeof(m->st)); /* those of the session before */
+    memset(m->st, 0, sizeof(m->st)); /* drop the streams of the last session */
     __atomic_fetch_add(&m->n_attach, 1, __ATOMIC_RELEASE);
     w.arena_off = FDP_C2D_SLOTS + m->sq_slots * 128;
     w.c2d_bytes = m->c2d_bytes = w.arena_off + m->arena_bytes;
@@ -518,7 +519,7 @@ attach(struct mock *m)
     return 1;
 }
 
-/* One round; returns work done, -1 to hang up. */
+/* One loop iteration. Returns the work done, or -1 to hang up. */
 static int
 round_of(struct mock *m)
 {

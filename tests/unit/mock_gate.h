@@ -1,27 +1,27 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gate for libfdclient's tests: one thread that listens on a socket, serves
- * one session at a time with real sealed memfds, and answers by a script
- * that the prompt names:
+ * A gate for libfdclient's tests: one thread that listens on a socket, serves one session
+ * at a time with real sealed memfds, and answers as the prompt tells it:
  *
  *   "echo..."  the prompt's bytes come back as TEXT, then DONE
  *   "hold"     ACCEPTED, then nothing until CANCEL
  *   "err"      ERROR BAD_PARAM, detail top_p
  *   "die"      ACCEPTED and one token, then the socket closes
- *   "bye"      one token, then GOODBYE with .reason
+ *   "bye"      one token, then GOODBYE with mock.reason
  *   "bad"      a record of 0 slots
  *   "raw "...  a TOKENS record at position 6 with these bytes as its payload,
  *              then DONE
- *   "rec "...  a record of this header, with the request's tag, and payload, then
- *              DONE
+ *   "rec "...  a record with the header and payload that follow and the request's tag,
+ *              then DONE
  *   "part"     the first time three tokens and the id of a fourth, then the socket
- *              closes; later what is left behind PRIOR_IDS; "parx": with other ids
- *   "reset"    the first time two tokens, CHOICE_END and ERROR as of a worker that
- *              died; later what is left
- *   "say A B N\n" the N bytes that follow come back as TEXT, as what a model says: in
+ *              closes; later the tokens after PRIOR_IDS; "parx": with other ids
+ *   "reset"    the first time two tokens, CHOICE_END and ERROR as if the worker
+ *              died; later the remaining tokens
+ *   "say A B N\n" the N bytes that follow come back as TEXT, like a model's output: in
  *              records of A characters, or of 1 to B at random if B is not 0
- *   "hol A B N\n" the same without an end, until CANCEL; "fai ": ended by ERROR NUMERIC
+ *   "hol A B N\n" like "say" but without an end, until CANCEL; "fai ": ended by ERROR
+ *              NUMERIC
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
  *
@@ -45,30 +45,30 @@ struct mock_stream {
 };
 
 struct mock {
-    /* before mock_start() */
+    /* set before mock_start() */
     uint32_t sq_slots, cq_slots, arena_bytes, max_inflight;
     int32_t refuse; /* welcome.err */
-    int lie;        /* 1 geometry past the file, 2 no descriptors, 3 major,
-                             4 regions that can be truncated, 5 a pipe for doorbell,
-                             6 request cursors apart, 7 a gap of 64 MiB before the arena,
-                             8 an empty message with descriptors,
-                             9 a region that cannot be written to,
-                             10 a daemon of protocol 2 */
-    int reason;     /* of "bye": E_SLOW */
+    int lie;        /* violation in the handshake: 1 geometry past the file, 2 no
+                     * descriptors, 3 wrong major version, 4 regions that can be
+                     * truncated, 5 a pipe as doorbell, 6 request cursors differ, 7 a gap
+                     * of 64 MiB before the arena, 8 an empty message with descriptors, 9
+                     * a region that cannot be written to, 10 a daemon of protocol 2 */
+    int reason;     /* for "bye"; E_SLOW by default */
     uint32_t n_part, shift;
-    int loading;          /* INFO is answered E_LOADING */
-    uint32_t flood;       /* records that answer the first TOKENIZE */
+    int loading;          /* answer INFO with E_LOADING */
+    uint32_t flood;       /* number of records that answer the first TOKENIZE */
     struct fdp_info info; /* the answer to INFO */
-    /* while it runs: atomics */
-    int stall;      /* do not take requests */
-    int stalled;    /* it was seen */
-    int unread;     /* the hello stays in the socket */
+    /* atomics, used while it runs */
+    int stall;      /* set: take no requests */
+    int stalled;    /* the thread has seen stall */
+    int unread;     /* set: leave the hello in the socket */
     uint32_t flags; /* of the last SUBMIT or TOKENIZE */
     uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes, n_room;
-    /* the last SUBMIT, once its answer came and n_submit was read (acquire) */
+    /* the last SUBMIT; may be read after its answer came and n_submit was read
+     * (acquire) */
     struct fdp_req last;
     unsigned char *blob;
-    struct fdp_hello hello; /* likewise, n_attach */
+    struct fdp_hello hello; /* the last one; read n_attach first (acquire) */
 
     char path[64], dir[32];
     int lsock, quit[2];
@@ -83,8 +83,8 @@ struct mock {
 
 void mock_init(struct mock *m); /* defaults */
 void mock_start(struct mock *m);
-/* A gate more behind the socket of one that was started: it serves another session. */
+/* Starts one more gate on the socket of a started one; it serves another session. */
 void mock_join(struct mock *m, const struct mock *first);
-void mock_stop(struct mock *m); /* joins, removes the socket */
+void mock_stop(struct mock *m); /* joins the thread, removes the socket */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A file of parameters read, and what was said first as an error and last as a warning. */
+/* Reads a parameter file; keeps the first error and the last warning. */
 #ifndef FDD_TESTS_UNIT_PARAM_FIXTURE_H
 #define FDD_TESTS_UNIT_PARAM_FIXTURE_H
 
@@ -8,7 +8,7 @@
 
 #include "daemon/common/param.h"
 
-/* warned keeps what it has where there is no warning. */
+/* warned is left unchanged if there is no warning. */
 static inline int
 read_file(struct par_set *ps, const char *path, char *warned, size_t warned_bytes,
     char *err, size_t err_bytes)

@@ -35,7 +35,7 @@ fx_rand(struct fx *f, uint32_t lo, uint32_t hi)
     return lo + (uint32_t)(f->rng >> 33) % (hi - lo + 1);
 }
 
-/* The model: what follows a digest. */
+/* The model: the token that follows a digest. */
 static uint32_t
 fx_next(uint64_t digest, int32_t sample)
 {
@@ -48,7 +48,8 @@ fx_is_stop(const struct req *r, uint32_t token)
     return r->n_stop > 0 && token % 61 == 0;
 }
 
-/* ---- life ------------------------------------------------------------------------ */
+/* ---- begin and end
+ * ------------------------------------------------------------------------ */
 
 struct fx *
 fx_new(const struct fx_cfg *cfg)
@@ -130,7 +131,7 @@ fx_free(struct fx *f)
 
 /* ---- requests -------------------------------------------------------------------- */
 
-/* What the simple loop would give. */
+/* Computes the expected output, as the simple loop would give it. */
 static void
 fx_foretell(struct fx_seq *x, const struct req *r, int32_t sample)
 {
@@ -208,7 +209,8 @@ fx_cancel(struct fx *f, struct req *r)
     sch_end_req(f->sch, r, FDP_E_CANCELLED);
 }
 
-/* Tokens must be the foretold ones, and all of them unless it was ended. */
+/* Ended requests must have the expected tokens, and all of them unless the host ended
+ * them. */
 static void
 fx_ended(struct fx *f)
 {
@@ -246,7 +248,8 @@ fx_cell(struct fx *f, const struct seq *s, int32_t group, int32_t pos)
     return &f->cell[kv_slot(f->kv, s->slot, group, pos)];
 }
 
-/* What the layers of a group write for a token, and that they find what they see. */
+/* Writes a token's KV cells of one group and checks the cells that the token attends
+ * to. */
 static void
 fx_run_group(struct fx *f, const struct sch_row *row, int32_t group)
 {
@@ -284,7 +287,7 @@ fx_copies(struct fx *f)
     kv_copied(f->kv);
 }
 
-/* Where a row may start, and what of its prompt it may compute. */
+/* Checks where a row starts and which tokens of its prompt it computes. */
 static void
 fx_check_row(struct fx *f, const struct sch_row *row)
 {
@@ -292,7 +295,7 @@ fx_check_row(struct fx *f, const struct sch_row *row)
     struct fx_seq *x = &f->reqs[s->req->idx].seqs[s->sample];
 
     if (row->fresh) {
-        /* after a preemption only the sequence it was made for is admitted */
+        /* after a preemption only the sequence that it made room for is admitted */
         assert_int_equal(f->st.n_preempted, f->st.n_urged);
         if (f->st.n_urged > 0)
             assert_true(!f->cfg.sch.fcfs && s->req->p.priority < f->st.urged);
@@ -312,12 +315,12 @@ fx_check_row(struct fx *f, const struct sch_row *row)
         assert_int_equal(row->q_len, 1);
         assert_true(row->first >= s->req->n_ids && row->sample);
     }
-    /* chunks sum to what was known */
+    /* the chunks add up to the known tokens */
     if (row->sample && !row->decode)
         assert_int_equal(x->n_prefill, x->next);
 }
 
-/* A row's tokens; a row that is done writes nothing. */
+/* Computes a row's tokens; a row that is done writes nothing. */
 static void
 fx_run_row(struct fx *f, const struct sch_row *row, struct fx_rec *rec)
 {
@@ -417,8 +420,8 @@ fx_collect(struct fx *f)
     return 1;
 }
 
-/* No sequence holds more than its tokens need and a block that was claimed for the next.
- * Where one was admitted all that is kept for prompts is there. */
+/* No sequence holds more blocks than its tokens need and one for the next token. If a
+ * sequence was admitted, all blocks reserved for prompts are still there. */
 static void
 fx_check_blocks(struct fx *f)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A folder of the test's own, for cmocka's setup and teardown: tmp_make(), then
- * its path in tmp_root; tmp_drop() takes it away with all that is in it.
+ * A temporary folder for cmocka's setup and teardown: tmp_make() creates it and puts its
+ * path into tmp_root; tmp_drop() removes it with its content.
  */
 #ifndef FDD_TESTS_UNIT_TMP_FIXTURE_H
 #define FDD_TESTS_UNIT_TMP_FIXTURE_H

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a program that was compiled against fdclient.h has compiled in: where the fields of
- * the public structs are, and what its names stand for. A line here never changes while
- * the library is libfdclient.so.1; a field or a name that is added gets one. (Sizes of
- * pointers are those of 64 bits; elsewhere the test is skipped.)
+ * The values that a program compiled against fdclient.h contains: offsets of the fields
+ * of public structs, and values of constants. A line here never changes while the library
+ * is libfdclient.so.1; each added field or constant gets a line. (Sizes of pointers are
+ * those of 64 bits; elsewhere the test is skipped.)
  */
 #include "config.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is accepted, what is rejected immediately, and when a queued request gives up:
- * limits in requests and tokens, deadlines.
+ * Which requests are accepted, which are rejected immediately, and when a queued one
+ * expires: limits in requests and tokens, deadlines.
  */
 #include "config.h"
 
@@ -49,11 +49,12 @@ e13_n_accepted_next_refused(void **state)
     assert_true(e.code == FDP_E_LOADING && e.retry_after_ms > 0);
     fix_ready(&f);
     id = fix_take(&f, NULL, NULL, NULL);
-    fcl_ask(&b, (struct fask){ .tag = 7, .max_new = 10 }); /* trust is no room */
+    fcl_ask(&b, (struct fask){ .tag = 7, .max_new = 10 }); /* a trusted client gets no
+                                                            * extra room */
     fcl_req(&q, FDP_OP_PING, 8);
     q.flags = FDP_F_DEEP;
     fcl_send(&a, &q, NULL, 0, 0);
-    fcl_req(&q, FDP_OP_PING, 9); /* answered by the gate: takes no place */
+    fcl_req(&q, FDP_OP_PING, 9); /* answered by the gate: takes no entry */
     fcl_send(&b, &q, NULL, 0, 0);
     fix_step(&f, 0);
     e = fcl_error(&b, 7);
@@ -73,8 +74,8 @@ e13_n_accepted_next_refused(void **state)
     fix_close(&f);
 }
 
-/* One user's valid requests do not shut the others out: the last entries go to
- * users who have none, one each. */
+/* One user's valid requests do not lock the others out: the last entries go to users who
+ * have no request, one each. */
 static void
 last_entries_are_kept(void **state)
 {
@@ -117,9 +118,9 @@ last_entries_are_kept(void **state)
 struct cycle {
     struct fix f;
     struct fcl c[N_CLI];
-    uint64_t tag[N_CLI][N_MAX]; /* open, as the client knows */
+    uint64_t tag[N_CLI][N_MAX]; /* open for the client */
     uint32_t n_tag[N_CLI];
-    uint64_t id[N_MAX]; /* with the worker */
+    uint64_t id[N_MAX]; /* ids at the worker */
     uint32_t n_id;
     uint64_t n_refused;
     unsigned seed;
@@ -157,7 +158,8 @@ cycle_worker(struct cycle *y)
     }
 }
 
-/* Until nothing moves; without the walk over all structures of fix_step(). */
+/* Runs the gate until nothing is left to do, without the check of all structures that
+ * fix_step() makes. */
 static void
 cycle_poll(struct cycle *y)
 {
@@ -193,7 +195,7 @@ cycle_open(const struct cycle *y)
     return n;
 }
 
-/* One more request than there is room for; then one ends, some way or other. */
+/* Sends one request more than there is room for; then one ends in one of several ways. */
 static void
 cycle_once(struct cycle *y, uint64_t tag)
 {
@@ -225,7 +227,7 @@ cycle_once(struct cycle *y, uint64_t tag)
         k = (unsigned)rand_r(&y->seed) % N_CLI;
         if (y->n_tag[k] != 0)
             fcl_cancel(&y->c[k], y->tag[k][rand_r(&y->seed) % (int)y->n_tag[k]]);
-    } else { /* the client goes with all it has */
+    } else { /* the client disconnects with all its requests */
         fcl_close(&y->c[k]);
         fix_step(&y->f, 0);
         y->n_tag[k] = 0;
@@ -238,7 +240,7 @@ cycle_once(struct cycle *y, uint64_t tag)
     assert_int_equal(cycle_open(y), y->f.g->jnl.n_open);
 }
 
-/* 10^5 requests opened and closed, 10^6 with FDD_LONG: N stays what it is. */
+/* 10^5 requests opened and closed, 10^6 with FDD_LONG: the limit N stays exact. */
 static void
 e13_open_close_cycles_never_change_n(void **state)
 {
@@ -257,7 +259,8 @@ e13_open_close_cycles_never_change_n(void **state)
     for (unsigned k = 0; k < N_CLI; k++)
         assert_int_equal(fcl_open(&y.f, &y.c[k], 1000 + k, NULL), FDP_OK);
     for (int i = 1; i <= n; i++) {
-        y.f.now += 5000000; /* refusals beyond ITK_REFUSED_PER_S are another test's */
+        y.f.now += 5000000; /* stay below ITK_REFUSED_PER_S refusals, which another test
+                             * covers */
         cycle_once(&y, (uint64_t)i);
         if (i % 1000 == 0)
             gate_check(y.f.g);
@@ -266,7 +269,7 @@ e13_open_close_cycles_never_change_n(void **state)
         (unsigned long long)y.f.g->env.cnt->requests_total,
         (unsigned long long)y.n_refused);
     assert_true(y.n_refused > (uint64_t)n / 4);
-    /* all of it comes back, and all of it is there again */
+    /* all entries come back and can be used again */
     while (y.n_id != 0) {
         cycle_end(&y, 0, 1);
         cycle_poll(&y);
@@ -298,7 +301,7 @@ e13_waiting_time_is_exact(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    while (ended < 50) { /* a round each 0.1 ms, as the loop would make them */
+    while (ended < 50) { /* an iteration each 0.1 ms, as the loop would run */
         if (sent < 50 && f.now % 3700000 < 100000) {
             due[++sent] = f.now + 500 * CLK_MS;
             fcl_ask(&c, (struct fask){ .tag = sent, .max_new = 10 });
@@ -317,9 +320,8 @@ e13_waiting_time_is_exact(void **state)
     fix_close(&f);
 }
 
-/* The same by the clock on the wall, with the loop asleep meanwhile. The gate
- * is a process of its own: its memory is this one's as of now, the rings are
- * shared. */
+/* The waiting time by the real clock, with the loop asleep in between. The gate is a
+ * forked process: its memory is a copy of this one's, the rings are shared. */
 static void
 e13_waiting_time_by_the_wall(void **state)
 {
@@ -337,8 +339,8 @@ e13_waiting_time_by_the_wall(void **state)
     assert_true(pid >= 0);
     if (pid == 0)
         _exit(gate_run(f.g));
-    /* Not a multiple of the 20 ms for which the loop sleeps with work queued. The
-     * best of five counts: other programs run here too. */
+    /* Not a multiple of the 20 ms for which the loop sleeps with work queued. The best of
+     * five counts, as other programs run here too. */
     for (uint64_t tag = 1; tag <= 5; tag++) {
         uint64_t t0 = clk_now_ns(), t, one = 1;
 
@@ -361,8 +363,8 @@ e13_waiting_time_by_the_wall(void **state)
     fix_close(&f);
 }
 
-/* A row becomes free in the very round in which the next request's time is
- * over: the worker must not see it. */
+/* A row becomes free in the same iteration in which the next request expires: the worker
+ * must not get that request. */
 static void
 expired_at_the_turn(void **state)
 {
@@ -397,7 +399,8 @@ expired_at_the_turn(void **state)
     fix_close(&f);
 }
 
-/* At random: whatever the worker sees has time left, and the rest is told. */
+/* At random: each request that the worker gets has time left, and the others get an
+ * error. */
 static void
 expired_never_reach_the_worker(void **state)
 {
@@ -462,15 +465,16 @@ queued_tokens_have_a_limit(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    /* while loading everything waits */
-    fcl_ask(&c, (struct fask){ .tag = 100, .max_new = 4000 }); /* alone: never too long */
+    /* while the model loads every request waits */
+    fcl_ask(&c, (struct fask){ .tag = 100, .max_new = 4000 }); /* the only one: never too
+                                                                * long */
     fcl_ask(&c, (struct fask){ .tag = 101, .max_new = 1 });
     fix_step(&f, 0);
     e = fcl_error(&c, 101);
     assert_true(e.code == FDP_E_LOADING && e.arg == 1000);
     fcl_cancel(&c, 100);
     fix_ready(&f);
-    /* what starts at once does not wait, however long */
+    /* a request that starts at once has no waiting time, however long it is */
     for (unsigned i = 1; i <= FIX_CREDITS; i++)
         fcl_ask(&c, (struct fask){ .tag = i, .max_new = 900 });
     fix_step(&f, 0);
@@ -499,7 +503,8 @@ queued_tokens_have_a_limit(void **state)
     fix_close(&f);
 }
 
-/* One user's long requests do not shut out who has none: tokens on top are theirs. */
+/* One user's long requests do not lock out users who have none: those get tokens on
+ * top. */
 static void
 last_tokens_are_kept(void **state)
 {
@@ -545,7 +550,7 @@ last_tokens_are_kept(void **state)
     fix_close(&f);
 }
 
-/* Without being set there is a limit too. */
+/* There is a limit even if none is set. */
 static void
 queued_tokens_default(void **state)
 {
@@ -580,7 +585,7 @@ hostile_values(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    fcl_req(&q, FDP_OP_SUBMIT, 1); /* the model is not known: any length */
+    fcl_req(&q, FDP_OP_SUBMIT, 1); /* the model is not known: any length is accepted */
     q.max_new = UINT32_MAX;
     q.n = FDP_MAX_N;
     q.user = UINT64_MAX;
@@ -595,7 +600,7 @@ hostile_values(void **state)
     fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, &one, 4), 0);
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&c, 2).code, FDP_E_LOADING); /* no room for tokens */
-    fix_ready(&f); /* now it is known, and the first is too long */
+    fix_ready(&f); /* now it is known, and the first request is too long */
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&c, 1).code, FDP_E_TOO_LONG);
     assert_int_equal(f.g->fair.cost_queued, 0);

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which group had the beginning of a prompt: chains, the table, whom it helps. */
+/* Prefix affinity: chains, the table, and which group is found for a prompt. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -75,7 +75,7 @@ note(struct tab *t, struct aff_chain c, uint32_t group)
     aff_note(&t->a, &c, group, t->generation[group]);
 }
 
-/* Prompts with the same beginning have the same beginning of their chains. */
+/* Chains of prompts with a common beginning have a common beginning. */
 static void
 t_chain(void **state)
 {
@@ -100,7 +100,7 @@ t_chain(void **state)
     text[1500] ^= 1;
 }
 
-/* What is behind AFF_BYTES is not read. */
+/* Bytes after AFF_BYTES are not read. */
 static void
 t_long(void **state)
 {
@@ -113,8 +113,8 @@ t_long(void **state)
     assert_memory_equal(&a, &b, sizeof(a));
 }
 
-/* The same bytes of another user, with another salt, as ids and not as text, or under
- * another daemon's secret have nothing in common. */
+/* Chains of the same bytes have nothing in common if the user, the salt or the daemon's
+ * secret differs, or if they are ids instead of text. */
 static void
 t_whose(void **state)
 {
@@ -142,7 +142,8 @@ t_whose(void **state)
     aff_fini(&other_tab);
 }
 
-/* The group that went furthest, not the one that had the beginning last. */
+/* The group with the longest common beginning is found, not the last that had a
+ * beginning. */
 static void
 t_longest(void **state)
 {
@@ -159,7 +160,7 @@ t_longest(void **state)
     assert_int_equal(find(t, chain(t, USER, no_salt, BYTES), &bytes), 1);
 }
 
-/* A worker that died takes what it had with it; a group that is away is not found. */
+/* The entries of a worker that died are dropped; a group that is down is not found. */
 static void
 t_generation(void **state)
 {
@@ -177,7 +178,8 @@ t_generation(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* The table is bounded: what was not used for longest goes, and its beginning after it. */
+/* The table is bounded: the least recently used entry is evicted, the end of a chain
+ * before its beginning. */
 static void
 t_bound(void **state)
 {
@@ -198,7 +200,7 @@ t_bound(void **state)
     assert_int_equal(find(t, chain(t, 1999, no_salt, 4096), &bytes), 1999 % GROUPS);
     assert_int_equal(bytes, 4096);
     assert_int_equal(find(t, chain(t, 2, no_salt, 4096), &bytes), AFF_NONE);
-    /* what is left of a chain is its beginning */
+    /* the beginning of the chain is what remains */
     note(t, chain(t, 5000, no_salt, 1024), 0);
     for (uint64_t user = 1950; user < 2000; user++) {
         uint32_t g = find(t, chain(t, user, no_salt, 4096), &bytes);

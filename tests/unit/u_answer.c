@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers of each format: what is in them, and that it does not matter how they
- * arrive. SEED: of the random splits; FDD_ANSWERS: another file (answers.py);
- * FDD_ANSWER_SPLITS: random splits of each.
+ * Answers of each format are parsed to the same result however they are split.
+ * Environment: SEED of the random splits; FDD_ANSWERS: another file (from answers.py);
+ * FDD_ANSWER_SPLITS: number of random splits of each answer.
  */
 #include "config.h"
 
@@ -83,7 +83,7 @@ begin(const char *format, const char *prompt, const char *tools, size_t held)
     return a;
 }
 
-/* Fed in pieces that end at each of n places. */
+/* Feeds the text in pieces that end at each of n places. */
 static struct said
 fed(fdchat_answer_t *a, const char *text, size_t bytes, const size_t *cut, size_t n)
 {
@@ -130,7 +130,7 @@ same(const struct sample *s, const char *tools, const struct said *want,
     free(got.text);
 }
 
-/* At each byte, at all of them, and at random ones. */
+/* Splits the text at each byte, at all bytes, and at random ones. */
 static void
 splits(const struct sample *s, const char *tools, int n_random)
 {
@@ -155,7 +155,7 @@ splits(const struct sample *s, const char *tools, int n_random)
     free(whole.text);
 }
 
-/* ---- what it says ---------------------------------------------------------------- */
+/* ---- results ---------------------------------------------------------------- */
 
 static json_t *
 stripped(const char *p, size_t n)
@@ -298,9 +298,11 @@ t_splits(void **state)
     each_answer(check_splits, 150);
 }
 
-/* ---- what is no call ------------------------------------------------------------------ */
+/* ---- text that is no call
+ * ------------------------------------------------------------------ */
 
-/* Kinds and texts in turn, as take() writes them but for ids, "|" for the byte 1. */
+/* Expected kinds and texts in turn, as take() writes them except ids, with "|" for the
+ * byte 1. */
 static void
 says(const char *format, const char *prompt, const char *tools, const char *text,
     const char *want)
@@ -347,7 +349,7 @@ t_malformed(void **state)
     says("hermes", NULL, NULL, "<think>a <b</think>\n\nc ", "|ra <b|cc ");
     says("hermes", "<|im_start|>assistant\n<think>\n", NULL, "a\n</think>b", "|ra|cb");
     says("hermes", "<think>\n\n</think>\n\n", NULL, "a</think>b", "|ca</think>b");
-    /* told: what came stays, what follows is content */
+    /* an error is reported: the text so far stays, the text that follows is content */
     says("hermes", NULL, NULL,
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>z",
         "|Nf|A{\"a\": 1}|E|c</tool_call>z");
@@ -357,7 +359,7 @@ t_malformed(void **state)
         "|Nf|A{\"a");
     says("hermes", NULL, NULL, "<tool_call>{\"name\": \"f\", \"arguments\": {}}\n</tool_",
         "|Nf|A{}|E");
-    /* as models write it */
+    /* as models write them */
     says("hermes", NULL, NULL,
         "<tool_call>{\"arguments\": {\"a\": 1}, \"name\": \"f\"}</tool_call>",
         "|Nf|A{\"a\": 1}|E");
@@ -375,7 +377,7 @@ t_malformed(void **state)
     says("hermes", "<think>", NULL, "a<tool_call>b</think>c", "|ra<tool_call>b|cc");
 }
 
-/* A format without markers takes text for a call of a known tool alone. */
+/* A format without markers takes text as a call only if the tool is known. */
 static void
 t_bare(void **state)
 {
@@ -435,7 +437,7 @@ t_types(void **state)
     says("qwen3-coder", NULL, one_tool, "<function=f></function>", "|Nf|A{}|E");
 }
 
-/* A marker that is a token is none where it stands as text. */
+/* A marker that is a token has no effect if it arrives as plain text. */
 static void
 t_special(void **state)
 {
@@ -467,7 +469,7 @@ t_special(void **state)
     free(s.text);
 }
 
-/* Arguments come as they are made, and what is held has a bound. */
+/* Arguments are passed on as they are generated, and the text held back is bounded. */
 static void
 t_at_once(void **state)
 {
@@ -503,7 +505,7 @@ t_at_once(void **state)
     free(big);
 }
 
-/* The pieces of valid text are valid text. */
+/* Valid UTF-8 comes out in pieces that are valid UTF-8. */
 static void
 t_utf8(void **state)
 {
@@ -535,7 +537,7 @@ t_formats(void **state)
         { "<tool_call>{{n}}<arg_key>", "glm-4.5" }, { "[TOOL_CALLS]", "mistral" },
         { "<|start_header_id|> {\"name\": .., \"parameters\": ..}", "llama3" },
         { "<|channel|>analysis to=functions.x", "gpt-oss" }, { "<think>", "think" },
-        /* as the models' own templates have them, put together */
+        /* markers put together by expressions, as in the models' templates */
         { "{{- \"<|start|>assistant to=\" }}{{- \"functions.\" + tool_call.name + "
           "\"<|channel|>commentary \" }}",
             "gpt-oss" },
@@ -575,7 +577,7 @@ t_formats(void **state)
     assert_non_null(strstr(err, "array"));
 }
 
-/* Time grows as the text does: no marker makes it read twice. */
+/* Time is linear in the length of the text: no marker makes it read text twice. */
 static void
 t_linear(void **state)
 {
@@ -595,7 +597,7 @@ t_linear(void **state)
         assert_int_equal(fdchat_answer_feed(a, text, bytes), 0);
         assert_int_equal(fdchat_answer_end(a), 0);
         fdchat_answer_free(a);
-        /* a quadratic one takes hours */
+        /* a quadratic parser takes hours */
         assert_true((double)(clock() - t) / CLOCKS_PER_SEC < 20);
     }
     free(text);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Steps as arrays: padding, ids from the row's state, tables by delta,
- * outputs, and the layout's bounds. */
+/* The arrays of a step: padding, ids from the row's state, block tables by delta,
+ * outputs, and the bounds of the layout. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -126,8 +126,8 @@ step(struct fix *f)
             sch_append(f->sch, f->st.rows[i].seq, 7, 0);
 }
 
-/* For every padded size: parts in order, none over another, no byte more than
- * the step needs, the updates behind. */
+/* For every padded size: arrays are in order, do not overlap, have no byte more than the
+ * step needs, and are followed by the updates. */
 static void
 layout_does_not_overlap(void **state)
 {
@@ -156,7 +156,7 @@ layout_does_not_overlap(void **state)
         last + 17 * (4 + sizeof(struct fdk_row)) + 17 * 3 * sizeof(struct fdk_delta));
 }
 
-/* Without a list of sizes, or above it, a step is as long as it is. */
+/* Without a list of sizes, or above the largest, a step is not padded. */
 static void
 padding_follows_the_list(void **state)
 {
@@ -179,7 +179,7 @@ padding_follows_the_list(void **state)
     fix_free(f);
 }
 
-/* The step sends entries first .. first + n of the table. */
+/* Checks that the step sends entries first .. first + n - 1 of the block table. */
 static void
 expect_deltas(const struct fix *f, const struct seq *s, int32_t first, int32_t n)
 {
@@ -240,7 +240,7 @@ prefill_then_decode(void **state)
     assert_int_equal(f->rec.upd.bytes, f->rec.layout.bytes);
     for (int i = 0; i < 12; i++)
         step(f);
-    /* 33 tokens: a third block, and no more than that goes up */
+    /* 33 tokens: a third block, and only that is sent */
     assert_int_equal(f->v.kv_len[0], 33);
     expect_deltas(f, &r->seqs[0], 2, 1);
     fix_free(f);
@@ -257,7 +257,7 @@ recomputed_output_comes_from_the_host(void **state)
     for (int i = 0; i < 6; i++)
         step(f);
     assert_int_equal(s->n_tok, 16);
-    /* give its row away; the next step takes it again */
+    /* preempt it; the next step admits it again */
     sch_preempt(f->sch, s);
     assert_true(s->state == REQ_ST_WAITING && s->slot < 0);
     step(f);
@@ -270,7 +270,7 @@ recomputed_output_comes_from_the_host(void **state)
     fix_free(f);
 }
 
-/* A slot's next owner sends its whole table, whatever the last one sent. */
+/* The next owner of a slot sends its whole table, whatever the last owner sent. */
 static void
 table_of_a_reused_slot_goes_up_whole(void **state)
 {
@@ -308,7 +308,7 @@ penalty_counts(void **state)
         assert_int_equal(c[i], i >= 1000 && i < 1004 ? 0x8000 : 0);
     step(f);
     assert_int_equal(f->rec.n_entry, 0);
-    /* two tokens more, then away and back: they are counted by the host */
+    /* two tokens more, then preempted and resumed: the host counts them */
     sch_preempt(f->sch, &a->seqs[0]);
     step(f);
     assert_int_equal(f->rec.n_entry, 1);
@@ -333,7 +333,7 @@ scores_and_company(void **state)
 
     (void)state;
     step(f);
-    /* five scores and a sample of a; three scores of b, the budget's rest */
+    /* five scores and a sample of a; three scores of b, the rest of the budget */
     assert_int_equal(*f->v.n_row, 2);
     assert_int_equal(*f->v.n_out, 9);
     for (int32_t o = 0; o < 5; o++) {

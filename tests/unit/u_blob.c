@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Memory of items: a long blob goes back to the kernel, and not all at once. */
+/* Memory of items: a long blob is given back to the kernel piece by piece. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -18,7 +18,7 @@
 
 static size_t unmapped, longest;
 
-/* In place of libc's. */
+/* Replaces libc's function. */
 int
 munmap(void *p, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one user's requests may cost the loop: bytes and records per iteration,
- * what is judged before a byte is copied, and who pays for refusals.
+ * Limits on the cost of one user's requests for the loop: bytes and records per
+ * iteration, checks before any byte is copied, and the cost of refusals.
  */
 #include "config.h"
 
@@ -68,7 +68,8 @@ answer(struct fcl *c)
 
 /* ---- one iteration ----------------------------------------------------------- */
 
-/* Sessions of one user share the bytes of an iteration; of many users, all do. */
+/* Sessions of one user share a budget of bytes per iteration, and so do all users
+ * together. */
 static void
 t_bytes(void **state)
 {
@@ -90,7 +91,7 @@ t_bytes(void **state)
         }
         before = copied(&f);
         (void)gate_poll(f.g, f.now);
-        /* what was begun within the budget is copied */
+        /* a copy that began within the budget is finished */
         assert_in_range(copied(&f) - before, limit, limit + each + sizeof(struct fdp_item));
         fix_step(&f, 0);
         assert_int_equal(copied(&f) - before, 4 * N_USERS * FDP_ITEM_SPAN(each));
@@ -101,7 +102,7 @@ t_bytes(void **state)
     }
 }
 
-/* And records, however many sessions send them. */
+/* The same for records, however many sessions send them. */
 static void
 t_records(void **state)
 {
@@ -155,9 +156,9 @@ t_rotation(void **state)
     fix_close(&f);
 }
 
-/* A few users with many sessions spend the bytes of every iteration. The next one goes
- * on where the last one stopped: who asks for nothing long waits for one turn of all, in
- * iterations that serve per_poll sessions each. */
+/* A few users with many sessions use up the bytes of every iteration. The next iteration
+ * continues where the last one stopped, so a user with a short request waits for one turn
+ * of all sessions, in iterations that serve per_poll sessions each. */
 static void
 t_turn(void **state)
 {
@@ -194,7 +195,8 @@ t_turn(void **state)
 
 /* ---- before the copy ----------------------------------------------------------- */
 
-/* The next record of c is refused with this, at once and without a copy. */
+/* Checks that the next record of c is this error, sent at once and without a copy of the
+ * items. */
 static void
 refused_unseen(struct fix *f, struct fcl *c, int code, unsigned detail)
 {
@@ -209,7 +211,7 @@ refused_unseen(struct fix *f, struct fcl *c, int code, unsigned detail)
     assert_int_equal(f->g->itk.n_jobs, 0);
 }
 
-/* Long items over a limit of tokens, bytes, or requests. */
+/* Long items that exceed a limit of tokens, bytes, or requests. */
 static void
 t_cost_first(void **state)
 {
@@ -222,7 +224,7 @@ t_cost_first(void **state)
     (void)state;
     fix_open(&f, sets);
     assert_int_equal(fcl_open(&f, &c, UID, NULL), FDP_OK);
-    fcl_submit(&c, 1, 1, 4); /* alone none has too many tokens */
+    fcl_submit(&c, 1, 1, 4); /* none has too many tokens by itself */
     fix_step(&f, 0);
     assert_int_equal(f.g->jnl.n_open, 1);
     send_items(&c, FDP_OP_SUBMIT, 2, put_text(&c, 500000));
@@ -246,7 +248,8 @@ t_cost_first(void **state)
 
 /* ---- refusals -------------------------------------------------------------------- */
 
-/* One request of this many bytes; was it refused unseen? */
+/* Sends one request of this many bytes. Returns whether it was refused without being
+ * looked at. */
 static int
 is_unseen(struct fix *f, struct fcl *c, uint32_t bytes)
 {
@@ -258,8 +261,8 @@ is_unseen(struct fix *f, struct fcl *c, uint32_t bytes)
     return f->g->env.cnt->requests_unseen != before;
 }
 
-/* A refusal counts whatever its code says of who is to blame: those after which
- * the client may try again cost as much. */
+/* A refusal counts whatever its code is: those after which the client may try again cost
+ * as much. */
 static void
 t_retry_counts(void **state)
 {
@@ -282,8 +285,8 @@ t_retry_counts(void **state)
     fix_close(&f);
 }
 
-/* Another program of the same user, which sent nothing that was refused, is
- * served as ever. */
+/* Another program of the same user, which sent nothing that was refused, is served as
+ * before. */
 static void
 t_others_of_the_user(void **state)
 {
@@ -309,9 +312,9 @@ t_others_of_the_user(void **state)
     fix_close(&f);
 }
 
-/* A gateway's ring has the requests of many: that those of one are refused unseen does
- * not keep it from being read. */
-/* Long items that are refused when they have been looked at: by bytes, not by number. */
+/* A gateway's ring has the requests of many users: refusing those of one without a look
+ * must not stop the ring from being read. */
+/* Long items that are refused after they were read count by bytes, not by number. */
 static void
 t_refused_bytes(void **state)
 {
@@ -332,7 +335,7 @@ t_refused_bytes(void **state)
         fix_step(&f, 1);
         (void)fcl_errors(&c, 0);
     }
-    /* a second's worth at once, and so much for each second */
+    /* the budget of a second at once, and the same for each further second */
     assert_in_range(copied(&f), 3 * 128 * (uint64_t)ITK_INLINE,
         5 * 256 * (uint64_t)ITK_INLINE);
     assert_true(f.g->env.cnt->requests_unseen > 100);

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which sizes have a graph, and which of them a step takes. */
+/* Which batch sizes have a graph, and which of them a step uses. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -27,7 +27,7 @@ expect(int32_t max, const int32_t *want, int32_t n)
         assert_int_equal(c.size[i], want[i]);
 }
 
-/* Written out once by hand; each shorter list is a beginning of it. */
+/* Written out by hand; each shorter list is a beginning of it. */
 static const int32_t sizes[] = { 1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96,
     104, 112, 120, 128, 144, 160, 176, 192, 208, 224, 240, 256, 288, 320, 352, 384, 416,
     448, 480, 512, 544, 576, 608, 640, 672, 704, 736, 768, 800, 832, 864, 896, 928, 960,
@@ -57,7 +57,7 @@ a10_288_to_512_are_there(void **state)
         assert_int_equal(cap_map(&c, n), n);
 }
 
-/* A limit between two sizes is a size itself, and the last one. */
+/* A limit between two sizes is itself the last size. */
 static void
 a10_the_limit_is_a_size(void **state)
 {
@@ -154,7 +154,7 @@ a11_mapping_is_smallest_size(void **state)
     }
 }
 
-/* Nothing, or more than the largest, has no size. */
+/* No size is found for 0 tokens or more than the largest size. */
 static void
 a11_nothing_and_too_much_have_none(void **state)
 {

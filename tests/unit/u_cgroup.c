@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Limits of control groups, read from folders that stand for / . */
+/* Limits of control groups, read from a folder in place of / . */
 #include "config.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include "daemon/common/cgroup.h"
 #include "tests/unit/tmp_fixture.h"
 
-/* A file below tmp_root, its folders made on the way. */
+/* Writes a file below tmp_root and makes its folders. */
 static void
 put(const char *path, const char *text)
 {
@@ -51,7 +51,7 @@ t_version_2(void **state)
     put("/sys/fs/cgroup/system.slice/fdd.service/memory.max", "2147483648\n");
     cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 2147483648);
-    /* a smaller one outside counts */
+    /* the smaller limit of an outer group counts */
     put("/sys/fs/cgroup/system.slice/memory.max", "1073741824\n");
     cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 1073741824);
@@ -72,7 +72,7 @@ t_version_1(void **state)
     cgr_read(tmp_root, &c);
     assert_int_equal(c.memory_max, 100663296);
     assert_int_equal(c.tasks_max, 99);
-    /* seen from another namespace: what lies at the mount */
+    /* seen from another namespace: the limits at the mount point count */
     put("/proc/self/cgroup", "4:memory:/../x\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n");
     cgr_read(tmp_root, &c);
@@ -83,7 +83,7 @@ t_version_1(void **state)
     assert_true(c.memory_max == CGR_NO_LIMIT && c.tasks_max == CGR_NO_LIMIT);
 }
 
-/* Of another process, with what is used and the time of processors. */
+/* Limits of another process, with the memory in use and the CPU time. */
 static void
 t_other_process(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Chat templates: what Jinja makes of them (tests/chat/cases.json), what came out of
- * the request, and what a template may cost. */
+/* Chat templates: the same output as Jinja (tests/chat/cases.json), which output came
+ * from the request, and the limits on a template's cost. */
 #include "config.h"
 
 #include "chat/fdchat.h"
@@ -37,7 +37,8 @@ render(const char *text, size_t bytes, const char *request, const char *model,
     return rc;
 }
 
-/* The reference's bytes, or an error where it has one. */
+/* The output equals the reference's bytes; where the reference has an error, there is
+ * one. */
 static void
 t_reference(void **state)
 {
@@ -73,7 +74,7 @@ t_reference(void **state)
     json_decref(all);
 }
 
-/* Ranges of the request's bytes, each between brackets. */
+/* The rendered text with each range of the request's bytes between brackets. */
 static void
 spans(const char *text, const char *request, const char *want)
 {
@@ -94,7 +95,8 @@ spans(const char *text, const char *request, const char *want)
     fdchat_prompt_free(&p);
 }
 
-/* A request's text could name a special token; wherever it ends up, it is known. */
+/* Text of a request could name a special token; its ranges in the output are always
+ * known. */
 static void
 t_spans(void **state)
 {
@@ -130,7 +132,7 @@ t_spans(void **state)
         "{\"l\": [[\"x\"]]}", "(([x]))");
 }
 
-/* Every one ends, in an error that names the cause. */
+/* Every template ends, with an error that names the cause. */
 static void
 t_bounds(void **state)
 {
@@ -159,11 +161,11 @@ t_bounds(void **state)
         assert_int_equal(render(bad[i].text, strlen(bad[i].text), "{\"m\": {}}", NULL, &p,
                              err),
             -EINVAL);
-        /* which limit it meets first may change */
+        /* the limit that is reached first may change */
         if (strstr(err, bad[i].want) == NULL && strstr(err, "too m") == NULL)
             fail_msg("%s: %s", bad[i].text, err);
     }
-    /* nothing, any number of times, takes no time: 5 s, were it a turn each time */
+    /* an empty list repeated any number of times takes no time; a loop would need 5 s */
     began = clock();
     assert_int_equal(render("{{ [] * 3000000000 }}", 21, "{}", NULL, &p, err), 0);
     fdchat_prompt_free(&p);
@@ -180,7 +182,7 @@ t_bounds(void **state)
     assert_non_null(strstr(err, "nested too deeply"));
 }
 
-/* What is no JSON, or not UTF-8, says where. */
+/* Errors for invalid JSON or UTF-8 name the position. */
 static void
 t_json(void **state)
 {
@@ -204,7 +206,7 @@ t_json(void **state)
     fdchat_prompt_free(&p);
 }
 
-/* Any bytes as a template: a result or an error, no more. */
+/* Any bytes as a template give a result or an error. */
 static void
 t_random(void **state)
 {
@@ -261,7 +263,7 @@ t_time_and_size(void **state)
     assert_int_equal(fdchat_render(t, &a, &p, err), -EINVAL);
     fdchat_template_free(t);
     assert_int_equal(fdchat_template_new(text, (1u << 20) + 1, &t, err), -E2BIG);
-    /* a string of it has more places than characters */
+    /* a string of it would have more bytes than characters */
     assert_int_equal(fdchat_template_new("x\n{{ '\xa5\xa5'|list }}", 18, &t, err), -EINVAL);
     assert_string_equal(err, "line 2: not UTF-8");
     for (size_t digits = 30; digits < 90; digits++) {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient against a gate of one thread (mock_gate.h). */
+/* libfdclient with the mock gate (mock_gate.h). */
 #include "config.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 #include "libclient/fdclient.h"
 #include "tests/unit/mock_gate.h"
 
-/* ---- allocations of this thread, counted --------------------------------- */
+/* ---- counts allocations of this thread --------------------------------- */
 
 #if !defined(FDD_SANITIZED) && defined(__GLIBC__)
 #define COUNT_MALLOC 1
@@ -118,7 +118,7 @@ submit(fdc_t *s, const char *text, uint32_t max_new, uint32_t flags)
     return submit_as(s, text, max_new, flags, -1);
 }
 
-/* Reads r to its end; returns 0 for DONE or the error's code. */
+/* Reads r to its end. Returns 0 for DONE, else the error's code. */
 static int
 finish(fdc_req_t *r, uint32_t *ret_tokens)
 {
@@ -186,7 +186,8 @@ t_open_fails(void **state)
     o.path = f->m.path;
     assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
     assert_int_equal(e.retry_after_ms, 77);
-    /* The reset of a socket closed over an unread message hid the reason. */
+    /* Regression: closing a socket with an unread message resets it,
+     * which hid the reason. */
     __atomic_store_n(&f->m.unread, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < 100; i++)
         assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
@@ -199,7 +200,7 @@ t_open_fails(void **state)
         assert_int_equal(fdc_open(&o, &f->s), lies[i][1]);
         mock_stop(&f->m);
     }
-    assert_true(e.major == 2 && e.minor == 0); /* which the program can tell */
+    assert_true(e.major == 2 && e.minor == 0); /* the program can see the version */
     (void)snprintf(text, sizeof(text),
         "the daemon at %s speaks protocol 2.0, this program's library 3.0", f->m.path);
     assert_string_equal(e.text, text);
@@ -372,7 +373,8 @@ t_read_text(void **state)
     end(f);
 }
 
-/* Prompts of every length go through a small arena and small rings and back. */
+/* Prompts of every length pass through a small arena and small rings
+ * in both directions. */
 static void
 t_wrap(void **state)
 {
@@ -451,7 +453,7 @@ t_wait_any(void **state)
     end(f);
 }
 
-/* With more the next event is there; with the last one there is none. */
+/* FDC_EV_MORE: the next event is available; the last event does not have it. */
 static void
 t_more(void **state)
 {
@@ -473,7 +475,7 @@ t_more(void **state)
         assert_true(!ev.more || ev.type != FDC_T_DONE);
     }
     assert_int_equal(rc, 0);
-    assert_true(n_more >= 100); /* TEXT comes with IDS */
+    assert_true(n_more >= 100); /* TEXT arrives together with IDS */
     fdc_req_free(r);
     end(f);
 }
@@ -494,7 +496,7 @@ t_cancel(void **state)
     assert_int_equal(finish(r, NULL), FDC_E_CANCELLED);
     assert_int_equal(fdc_cancel(r), 0);
     fdc_req_free(r);
-    /* Freed while open, far more often than there are tags. */
+    /* Requests freed while open, far more than there are tags. */
     for (int i = 0; i < 200; i++)
         fdc_req_free(submit(f->s, i % 2 ? "hold" : "drip", 50, FDC_F_TEXT));
     assert_int_equal(finish(submit(f->s, "x", 3, 0), NULL), 0);
@@ -525,7 +527,7 @@ t_full(void **state)
     fdc_req_free(more);
     for (int i = 0; i < 32; i++)
         fdc_req_free(r[i]);
-    /* A gate that takes nothing: the arena is used up first. */
+    /* The gate takes no requests: the arena is used up first. */
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
     __atomic_store_n(&f->m.stall, 1, __ATOMIC_RELEASE);
     o.submit_timeout_ms = 0;
@@ -542,7 +544,7 @@ t_full(void **state)
     end(f);
 }
 
-/* One request is not read while another is: its limit ends it alone. */
+/* One request is not read while another is: its own limit ends it, and no other. */
 static void
 t_unread_limit(void **state)
 {
@@ -623,7 +625,8 @@ ends_with(struct fix *f, const char *prompt, int why, uint32_t n_first)
     assert_int_equal(finish(r, &n), why);
     assert_int_equal(n, n_first);
     assert_int_equal(finish(other, NULL), why);
-    /* "the daemon is draining ...: 0 of 32 requests are open", of one that had ended */
+    /* Regression: a daemon that had ended gave "the daemon is draining ...: 0 of 32
+     * requests are open" */
     assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &more), why);
     assert_non_null(strstr(text, ": the session is over, open another one"));
     assert_int_equal(fdc_ping(f->s, 0, NULL, 1000), why);
@@ -691,7 +694,7 @@ t_fd(void **state)
     assert_true(__atomic_load_n(&f->m.n_bytes, __ATOMIC_RELAXED) >= 10);
     assert_int_equal(loop_once(f, &tokens), 0);
     assert_int_equal(poll(&p, 1, 0), 0);
-    /* A gate that goes away wakes the loop too. */
+    /* The end of the gate wakes the loop too. */
     mock_stop(&f->m);
     assert_int_equal(poll(&p, 1, 5000), 1);
     assert_int_equal(fdc_dispatch(f->s), FDC_E_DISCONNECTED);
@@ -755,7 +758,7 @@ t_threads(void **state)
         pthread_join(th[i], NULL);
         assert_int_equal(w[i].done, 40);
     }
-    /* An event loop while a thread blocks on its own request. */
+    /* An event loop runs while a thread blocks on its own request. */
     submit(f->s, "drip", 60, 0);
     w[0].done = 0;
     assert_int_equal(pthread_create(&th[0], NULL, worker_main, &w[0]), 0);
@@ -785,8 +788,8 @@ next_main(void *arg)
     return rc > 0 ? arg : NULL;
 }
 
-/* The daemon wakes one: the thread at the ring leaves for good, and the one
- * that waits behind it takes its place. */
+/* The daemon wakes one thread: when the thread that reads the ring leaves for good, the
+ * next waiting thread takes its place. */
 static void
 t_handover(void **state)
 {
@@ -800,7 +803,7 @@ t_handover(void **state)
     first = submit(f->s, "drip", 200, 0);
     rest = submit(f->s, "hold", 4, 0);
     assert_int_equal(pthread_create(&th[0], NULL, next_main, first), 0);
-    usleep(50000); /* at the ring, for 200 ms */
+    usleep(50000); /* it reads the ring, for 200 ms */
     assert_int_equal(pthread_create(&th[1], NULL, next_main, rest), 0);
     pthread_join(th[0], &ok);
     assert_non_null(ok);
@@ -810,7 +813,7 @@ t_handover(void **state)
     pthread_join(th[1], &ok);
     assert_non_null(ok);
     clock_gettime(CLOCK_MONOTONIC, &t1);
-    assert_true(t1.tv_sec - t0.tv_sec < 10); /* not at its own deadline */
+    assert_true(t1.tv_sec - t0.tv_sec < 10); /* long before its own deadline */
     fdc_req_free(first);
     fdc_req_free(rest);
     end(f);
@@ -875,7 +878,7 @@ t_tokens(void **state)
     end(f);
 }
 
-/* fdc_tokenize() parses names of special tokens unless told; requests do not. */
+/* fdc_tokenize() parses names of special tokens by default; requests do not. */
 static void
 t_special(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient against a daemon that lies (mock_gate.h); f_client draws others. */
+/* libfdclient with a daemon that violates the protocol (mock_gate.h); f_client generates
+ * random violations. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -19,7 +20,7 @@
 
 static struct mock m;
 
-/* A session with the daemon that m describes. */
+/* Opens a session with the daemon that m describes. */
 static fdc_t *
 open_mock(void)
 {
@@ -70,7 +71,8 @@ open_lie(int lie, int want)
     assert_int_equal(count_fds(), n_fd);
 }
 
-/* A daemon, or who took its place, cut the file off: the program died of SIGBUS. */
+/* Regression: a daemon, or a process in its place, truncated the file: the
+ * program died of SIGBUS. */
 static void
 t_unsealed(void **state)
 {
@@ -78,7 +80,8 @@ t_unsealed(void **state)
     open_lie(4, FDC_E_PROTO);
 }
 
-/* A pipe without a reader as the doorbell: the program died of SIGPIPE. */
+/* Regression: with a pipe without a reader as the doorbell the
+ * program died of SIGPIPE. */
 static void
 t_doorbell(void **state)
 {
@@ -86,7 +89,7 @@ t_doorbell(void **state)
     open_lie(5, FDC_E_PROTO);
 }
 
-/* The first submit walked through 2^31 slots that were never used. */
+/* Regression: the first submit walked through 2^31 slots that were never used. */
 static void
 t_cursors(void **state)
 {
@@ -94,7 +97,7 @@ t_cursors(void **state)
     open_lie(6, FDC_E_PROTO);
 }
 
-/* All that lies before the arena became the program's memory. */
+/* Regression: the program mapped all that the file had before the arena. */
 static void
 t_gap(void **state)
 {
@@ -116,7 +119,7 @@ t_read_only(void **state)
     open_lie(9, FDC_E_PROTO);
 }
 
-/* A request whose answer is this record, then DONE. */
+/* Sends a request that is answered by this record, then DONE. */
 static fdc_req_t *
 submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
 {
@@ -131,7 +134,8 @@ submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
     return r;
 }
 
-/* Codes that end no request: the reader took 0 for success, AGAIN for "not yet". */
+/* Regression: codes that must not end a request: the reader took 0 for success and
+ * AGAIN for "not yet". */
 static void
 t_error_codes(void **state)
 {
@@ -168,7 +172,7 @@ ends_session(struct fdp_rec h, const void *payload)
     end(s);
 }
 
-/* An index of a program's own array. */
+/* The sample number, which a program uses as an index of its own array. */
 static void
 t_sample(void **state)
 {
@@ -178,7 +182,7 @@ t_sample(void **state)
     ends_session((struct fdp_rec){ .type = FDC_T_IDS, .sample = 1, .len = 4 }, &id);
 }
 
-/* A program looks at the first without asking how many there are. */
+/* A program may read the first entry without checking the count. */
 static void
 t_no_logprobs(void **state)
 {
@@ -186,7 +190,7 @@ t_no_logprobs(void **state)
     ends_session((struct fdp_rec){ .type = FDC_T_LOGPROBS }, "");
 }
 
-/* An event of the session is none of a request. */
+/* An event of the session is not an event of a request. */
 static void
 t_event(void **state)
 {
@@ -215,7 +219,8 @@ bye(fdc_t *s)
     return e.error->code;
 }
 
-/* A session over for E_LIMIT is no full queue: submit waited, busily. */
+/* Regression: when the session had ended with E_LIMIT, submit took it for a full queue
+ * and waited in a busy loop. */
 static void
 t_over_limit(void **state)
 {
@@ -229,7 +234,7 @@ t_over_limit(void **state)
     end(s);
 }
 
-/* Nor does a session end because there is nothing to read yet. */
+/* A session does not end because there is nothing to read yet. */
 static void
 t_over_again(void **state)
 {
@@ -241,7 +246,8 @@ t_over_again(void **state)
     end(s);
 }
 
-/* A call ended when nothing more was there, however late that was. */
+/* Regression: a call returned only when nothing was left to read,
+ * however late that was. */
 static void
 t_flood(void **state)
 {
@@ -254,7 +260,7 @@ t_flood(void **state)
     end(s);
 }
 
-/* What programs print as text and walk as a list. */
+/* Fields that programs print as text and lists that they walk. */
 static void
 t_info(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * One session, used the way fdclient for Python does it: an event loop with many requests,
- * more than there is room for, two threads that wait for their own requests and make
- * blocking calls, and one that cancels what the loop reads. Mostly for TSan.
+ * One session, used as fdclient for Python does: an event loop with more requests than
+ * there is room for, two threads that wait for their own requests and make blocking
+ * calls, and one thread that cancels the loop's requests. Mostly for TSan.
  */
 #include "config.h"
 
@@ -24,27 +24,29 @@
 #include "tests/unit/mock_gate.h"
 
 #define N_LOOP   400 /* requests of the loop, */
-#define N_OPEN   48  /* and of them at a time: the session has 32 places */
+#define N_OPEN   48  /* most of them at a time; the session has room for 32 */
 #define N_THREAD 60  /* requests of a thread */
 #define MAX_NEW  24
 
 struct one { /* a request of the loop */
     fdc_req_t *r;
     uint32_t want, ids, bytes;
-    int cancelled; /* asked for */
+    int cancelled; /* a cancel was sent */
     int ended;     /* 1: DONE, 2: cancelled */
 };
 
 struct fix {
     struct mock m;
     fdc_t *s;
-    pthread_mutex_t mtx; /* the canceller sees no handle that is being freed */
+    pthread_mutex_t mtx; /* keeps the cancelling thread from handles
+                          * that are being freed */
     struct one one[N_LOOP];
-    uint32_t first, next; /* those between are begun and not ended, or wait for room */
+    uint32_t first, next; /* requests first .. next - 1 have not
+                           * ended, or wait for room */
     int over;
 };
 
-/* The mock's text of n tokens: "t0 t1 ...". */
+/* Length of the mock's text of n tokens: "t0 t1 ...". */
 static uint32_t
 text_bytes(uint32_t n)
 {
@@ -150,7 +152,7 @@ take_event(struct one *q, const struct fdc_event *ev)
     }
 }
 
-/* What has arrived; returns once the descriptor is armed. */
+/* Reads all events that have arrived, until the descriptor is armed. */
 static void
 take(struct fix *f)
 {
@@ -176,7 +178,8 @@ take(struct fix *f)
     assert_int_equal(rc, 0);
 }
 
-/* Begins requests until there is no room, or enough of them. Returns 1 without room. */
+/* Begins requests until there is no room, or enough are open. Returns 1
+ * if there is no room. */
 static int
 begin_some(struct fix *f)
 {

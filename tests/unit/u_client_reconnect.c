@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient with reconnect_ms against a gate (mock_gate.h) that hangs up. */
+/* libfdclient with reconnect_ms and a gate (mock_gate.h) that hangs up. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -98,8 +98,8 @@ is_whole(const struct seen *v)
     assert_int_equal(v->finish, FDC_FIN_LENGTH);
 }
 
-/* The fourth token's id came and its text did not: it is asked for again, and the
- * program gets the rest only. */
+/* The fourth token's id has arrived and its text has not: the token is requested again,
+ * and the program gets only the missing text. */
 static void
 t_part(void **state)
 {
@@ -132,7 +132,7 @@ t_part_logprobs(void **state)
     end(f);
 }
 
-/* A worker's restart: neither its CHOICE_END nor its ERROR is the request's. */
+/* A worker restarts: the program sees neither its CHOICE_END nor its ERROR. */
 static void
 t_reset(void **state)
 {
@@ -147,7 +147,7 @@ t_reset(void **state)
     end(f);
 }
 
-/* What was computed again is something else: the request cannot go on. */
+/* Computing again gives other tokens: the request cannot go on. */
 static void
 t_differs(void **state)
 {
@@ -161,7 +161,7 @@ t_differs(void **state)
     end(f);
 }
 
-/* Several samples cannot go on; nor does anything without the option. */
+/* A request of several samples cannot go on, nor can any request without the option. */
 static void
 t_ends(void **state)
 {
@@ -187,7 +187,7 @@ t_ends(void **state)
     end(f);
 }
 
-/* No daemon comes back within the time. */
+/* No daemon is there within reconnect_ms. */
 static void
 t_gives_up(void **state)
 {
@@ -207,7 +207,7 @@ t_gives_up(void **state)
     assert_int_equal(fdc_state(f->s, &flags), 0);
     assert_true(flags & FDC_S_RECONNECTING);
     assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r), FDC_E_DISCONNECTED);
-    /* cancelled while no daemon has it */
+    /* cancelled while there is no daemon */
     assert_int_equal(fdc_cancel(r2), 0);
     assert_int_equal(finish(r2).code, FDC_E_CANCELLED);
     assert_int_equal(fdc_wait_any(f->s, &r, 5000), 1);
@@ -216,7 +216,7 @@ t_gives_up(void **state)
     fdc_close(f->s);
 }
 
-/* Through an event loop, which only the descriptor wakes. */
+/* In an event loop, which only the descriptor wakes. */
 static void
 t_loop(void **state)
 {
@@ -275,8 +275,8 @@ reader(void *arg)
     return (void *)whole;
 }
 
-/* Several threads read, each its own requests, while the gate hangs up again and again,
- * and another thread looks at the session. */
+/* Several threads read their own requests while the gate hangs up again and again and
+ * another thread queries the session. */
 static void
 t_threads(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient: room that returns, batches, the last request that another thread frees,
- * what errors say. */
+/* libfdclient: room that becomes free, batches, the last request freed by another
+ * thread, error texts. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -41,14 +41,15 @@ stall(struct fix *f, int on)
 {
     __atomic_store_n(&f->m.stall, on, __ATOMIC_RELEASE);
     if (on) {
-        /* it may sleep: it looks when it is rung */
+        /* it may sleep: the doorbell makes it look again */
         assert_int_equal(write(f->m.bell, &(uint64_t){ 1 }, 8), 8);
         while (!__atomic_load_n(&f->m.stalled, __ATOMIC_ACQUIRE))
             usleep(100);
     }
 }
 
-/* Fills the request ring of a gate that takes nothing; how many went in. */
+/* Fills the request ring of a gate that takes no requests. Returns the
+ * number of requests. */
 static uint32_t
 fill(struct fix *f, fdc_req_t **r)
 {
@@ -75,7 +76,7 @@ go_on_later(void *arg)
     return NULL;
 }
 
-/* A submit that waits sleeps until the daemon has taken requests: it is told so. */
+/* A waiting submit sleeps until the daemon has taken requests and wakes it. */
 static void
 t_room_wakes(void **state)
 {
@@ -111,7 +112,7 @@ t_room_wakes(void **state)
     end(f);
 }
 
-/* What an event loop does when the descriptor polls readable. */
+/* Reads events as an event loop does when the descriptor polls readable. */
 static void
 pump(struct fix *f)
 {
@@ -146,7 +147,7 @@ t_room_polls(void **state)
     assert_int_equal(poll(&p, 1, 0), 0);
     assert_int_equal(pthread_create(&t, NULL, go_on_later, &l), 0);
     do {
-        /* the first time perhaps for the answers to those in the ring */
+        /* the first time it may be readable for answers to requests in the ring */
         assert_int_equal(poll(&p, 1, 2000), 1);
         pump(f);
         rc = fdc_submit_text(f->s, "hold", 4, NULL, NULL, &more);
@@ -179,7 +180,8 @@ free_all(struct fdc_submit *b, size_t n)
         fdc_req_free(b[i].req);
 }
 
-/* A batch: one doorbell, all or the first ones, the exact number. */
+/* A batch rings one doorbell; all or the first requests are sent, and
+ * the number is exact. */
 static void
 t_many(void **state)
 {
@@ -203,10 +205,11 @@ t_many(void **state)
         assert_true(b[i].req != NULL && b[i].status == 0);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
     assert_int_equal(get(&f->m.n_submit), 8);
-    assert_true(get(&f->m.n_bells) - bells <= 2); /* the batch, the ping */
+    assert_true(get(&f->m.n_bells) - bells <= 2); /* one for the batch, one for the
+                                                   * ping */
     free_all(b, 8);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
-    /* more than the ring has */
+    /* more than the ring has slots slots */
     stall(f, 1);
     describe(b, 40, "hold");
     assert_int_equal(fdc_submit_many(f->s, b, 40, 0), 16);
@@ -218,7 +221,7 @@ t_many(void **state)
     assert_int_equal(fdc_submit_many(f->s, b, 2, 20), FDC_E_TIMEOUT);
     assert_int_equal(b[0].status, FDC_E_TIMEOUT);
     stall(f, 0);
-    /* as many as may be open, which are more than the ring has */
+    /* the most that may be open, which is more than the ring has slots */
     describe(b, 40, "hold");
     assert_int_equal(fdc_submit_many(f->s, b, 40, 300), 32);
     assert_int_equal(b[32].status, FDC_E_TIMEOUT);
@@ -227,7 +230,7 @@ t_many(void **state)
     end(f);
 }
 
-/* One that is malformed: none is sent. */
+/* If one request is malformed none is sent. */
 static void
 t_many_bad(void **state)
 {
@@ -253,7 +256,7 @@ t_many_bad(void **state)
     b[1].n_text = 1 << 20;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_ARENA);
     describe(b, 3, "hold");
-    b[1].ids = (const uint32_t *)(const void *)b; /* text and ids */
+    b[1].ids = (const uint32_t *)(const void *)b; /* text and ids at once */
     b[1].opts = &o;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
     assert_non_null(strstr(why, "text and ids are both set: give one of them"));
@@ -274,7 +277,7 @@ free_later(void *arg)
     return NULL;
 }
 
-/* The last request is freed by another thread: there is nothing to wait for. */
+/* Another thread frees the last request: nothing is left to wait for. */
 static void
 t_last_freed(void **state)
 {
@@ -297,7 +300,7 @@ t_last_freed(void **state)
     end(f);
 }
 
-/* While the model loads the session's part is there. */
+/* While the model loads, the session's fields of info are there. */
 static void
 t_info_loading(void **state)
 {
@@ -340,7 +343,7 @@ t_null_element(void **state)
     p.n_stop = 2;
     assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
     assert_non_null(strstr(why, "stop[1] is NULL"));
-    p.stop_len = len; /* none of its bytes is read */
+    p.stop_len = len; /* its bytes are not read */
     assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), 0);
     fdc_params_init(&p);
     p.bad_words = texts;
@@ -356,7 +359,7 @@ t_null_element(void **state)
     end(f);
 }
 
-/* Errors whose value and bound alone would mislead. */
+/* Errors where value and bound by themselves would mislead. */
 static void
 t_error_texts(void **state)
 {
@@ -403,7 +406,7 @@ t_error_texts(void **state)
     assert_string_equal(fdc_error_text(NULL, NULL, 0), "");
 }
 
-/* Why a session does not open. */
+/* Texts on why a session does not open. */
 static void
 t_open_texts(void **state)
 {
@@ -429,7 +432,7 @@ t_open_texts(void **state)
     assert_non_null(strstr(e.text, fdc_strerror(FDC_E_UNSUPPORTED)));
 }
 
-/* Which value, what it is, what it may be. */
+/* Error texts name the field, its value and its range. */
 static void
 t_texts(void **state)
 {
@@ -465,7 +468,7 @@ t_texts(void **state)
     assert_non_null(strstr(why, "bias is NULL with 3 elements"));
     o.error_text_bytes = 9;
     assert_int_equal(fdc_submit_text(f->s, "x", 1, &p, &o, &r), FDC_E_INVAL);
-    assert_int_equal(strlen(why), 8); /* cut, with its NUL */
+    assert_int_equal(strlen(why), 8); /* truncated, with its NUL */
     o.error_text_bytes = sizeof(why);
     for (int i = 0; i < 32; i++)
         assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r), 0);
@@ -487,7 +490,7 @@ t_version(void **state)
     assert_string_equal(FDC_VERSION_STRING, text);
 }
 
-/* An event of an older program is smaller, one without a size is refused. */
+/* An older program's event is smaller; an event without a size is refused. */
 static void
 t_event_size(void **state)
 {

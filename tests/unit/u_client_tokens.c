@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* TOKENS records at the client: two events each, and what is none. */
+/* TOKENS records at the client: two events each, and malformed records. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -130,7 +130,7 @@ t_stream(void **state)
     end(&f);
 }
 
-/* Lengths that lie end the session; nothing of the record is delivered. */
+/* Wrong lengths end the session; nothing of the record is delivered. */
 static void
 t_lies(void **state)
 {

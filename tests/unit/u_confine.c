@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the worker's filters refuse and what they let pass, call by call, each in
- * a child that has them; what its rings can do; who may look into a process that
- * is not dumpable.
+ * The worker's seccomp filters: which system calls they refuse and allow, each in a
+ * child with the filters; the abilities of its rings; who may read the memory of a
+ * process that is not dumpable.
  */
 #include "config.h"
 
@@ -39,7 +39,7 @@
 #define NO_FILTER 77
 #define CHECK(e)  check((e) != 0, __LINE__)
 
-/* In the child: its exit code is a line of this file, as far as eight bits go. */
+/* For the child: prints the failed line and ends it with exit code 1. */
 static void
 check(int ok, int line)
 {
@@ -73,7 +73,7 @@ confine(enum cfn_stage last)
     CHECK(rc == 0);
 }
 
-/* Run in a child, confined to a stage; its wait status. */
+/* Runs fn in a child that is confined to a stage. Returns its wait status. */
 static int
 confined(enum cfn_stage stage, void (*fn)(pid_t victim), pid_t victim)
 {
@@ -166,7 +166,7 @@ attack_sockets(pid_t victim)
     int fd = socket(AF_UNIX, SOCK_STREAM, 0), to = socket(AF_UNIX, SOCK_STREAM, 0);
 
     (void)victim;
-    /* somebody listens, and yet */
+    /* refused although a process listens */
     CHECK(fd >= 0 && bind(to, (struct sockaddr *)&un, sizeof(sa_family_t)) == 0);
     CHECK(listen(to, 4) == 0 && getsockname(to, (struct sockaddr *)&un, &n) == 0);
     CHECK(connect(fd, (struct sockaddr *)&un, n) == -1 && errno == ENOENT);
@@ -182,7 +182,7 @@ t_sockets(void **state)
     assert_int_equal(confined(CFN_LOAD, attack_sockets, 0), 0);
 }
 
-/* What a driver, the log and a thread need. */
+/* The calls that a driver, the log and a thread need. */
 static void *
 a_thread(void *arg)
 {
@@ -214,7 +214,7 @@ use(pid_t victim)
     CHECK(getrlimit(RLIMIT_NOFILE, &rl) == 0 && setrlimit(RLIMIT_NOFILE, &rl) == 0);
     CHECK(prlimit(getpid(), RLIMIT_NOFILE, NULL, &rl) == 0);
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0 && write(pair[0], "x", 1) == 1);
-    /* an abstract name that the kernel chooses, as libcuda has one */
+    /* an abstract name chosen by the kernel, as libcuda uses */
     fd = socket(AF_UNIX, SOCK_STREAM, 0);
     CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&un, sizeof(sa_family_t)) == 0);
     CHECK(listen(fd, 1) == 0);
@@ -247,7 +247,7 @@ t_abort(void **state)
     assert_int_equal(WTERMSIG(status), SIGABRT);
 }
 
-/* The filter is every thread's, whichever came first. */
+/* The filter applies to all threads, older and newer ones. */
 static int to_thread[2];
 
 static void *
@@ -312,7 +312,7 @@ t_other_architecture(void **state)
 
 /* ---- rings ------------------------------------------------------------------- */
 
-/* Result of one operation. */
+/* Returns the result of one operation. */
 static int
 submit(struct io_uring *ring, struct io_uring_sqe *sqe)
 {
@@ -362,15 +362,15 @@ t_ring_reads_only(void **state)
     assert_int_equal(submit(&ring, sqe), -EACCES);
     assert_int_equal(lseek(s, 0, SEEK_END), 0);
     (void)close(s);
-    /* nor can it be given more */
+    /* nor can files be registered later */
     assert_int_equal(syscall(427, ring.ring_fd, IORING_REGISTER_FILES, &fd, 1), -1);
     assert_int_equal(errno, EACCES);
     io_uring_queue_exit(&ring);
     (void)close(fd);
 }
 
-/* Made before the filter, a ring reads while files are loaded, and no other is
- * made; then it reads nothing. */
+/* A ring made before the filter reads while files are loaded, and no other ring can be
+ * made; after that it reads nothing. */
 static void
 t_ring_under_filter(void **state)
 {
@@ -443,7 +443,7 @@ t_no_dump(void **state)
     assert_false(WCOREDUMP(status));
 }
 
-/* 600 more than before, also where that is more than there is. */
+/* Each call adds 600 to oom_score_adj, at most up to 1000. */
 static void
 t_oom(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* How copies divide a step: each token of a prompt is one copy's, rows that are not divided are
- * all copies', and each output is one's. */
+/* How copies divide a step: each token of a divided prompt is computed by one copy, rows
+ * that are not divided by all copies, and each output by one. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -49,7 +49,7 @@ t_shards(void **state)
         }
 }
 
-/* Not beyond what 32 bits hold on the way. */
+/* Intermediate results do not overflow 32 bits. */
 static void
 t_long(void **state)
 {
@@ -139,8 +139,8 @@ same_token(const struct view *c, int32_t t, const struct view *all, int32_t of, 
         assert_int_equal(c->b[g].slot_map[t], all->b[g].slot_map[of]);
 }
 
-/* A prompt of len tokens behind rows that decode. seen: by how many copies each of its tokens
- * is computed. */
+/* Checks a prompt of len tokens after decoding rows. seen: number of copies that compute
+ * each of its tokens. */
 static void
 check_copy(struct fix *f, int32_t p, int32_t len, int32_t *seen)
 {
@@ -161,7 +161,7 @@ check_copy(struct fix *f, int32_t p, int32_t len, int32_t *seen)
 
         assert_true(end > first);
         assert_int_equal(v.b[0].state[r], r < DECODE ? r : DECODE);
-        /* a row's queries are the last of what it sees */
+        /* a row's queries are the last of the tokens that it attends to */
         for (int32_t t = first; t < end; t++) {
             int32_t pos = v.b[0].kv_len[r] - (end - t);
 
@@ -172,7 +172,7 @@ check_copy(struct fix *f, int32_t p, int32_t len, int32_t *seen)
         }
     }
     for (int32_t t = *v.b[0].n_tok; t < f->rec.copy_pad; t++)
-        assert_true(v.b[1].slot_map[t] < BLOCK); /* the dummy's */
+        assert_true(v.b[1].slot_map[t] < BLOCK); /* in the dummy block */
     assert_int_equal(*v.b[0].n_out, p == 0 ? DECODE + 1 : 0);
     for (int32_t o = 0; o < *v.b[0].n_out; o++) {
         assert_int_equal(v.out_at[o], o);
@@ -180,7 +180,7 @@ check_copy(struct fix *f, int32_t p, int32_t len, int32_t *seen)
             o < DECODE ? o : *v.b[0].n_tok - 1); /* the prompt's last token */
         assert_int_equal(v.b[0].out[o].row, o < DECODE ? o : n_row - 1);
     }
-    /* rows that are new on the device come behind the head, as in the step's own plan */
+    /* rows that are new on the device follow the head, as in the step's own plan */
     assert_memory_equal(c->plan + c->upd.rows, f->rec.plan + f->rec.upd.rows,
         (size_t)f->rec.n_update * sizeof(struct fdk_row));
     assert_memory_equal(c->plan + c->upd.idx, f->rec.plan + f->rec.upd.idx,
@@ -214,7 +214,7 @@ t_plans(void **state)
         }
 }
 
-/* Prompts below the limit are not divided, nor is anything with one copy. */
+/* Prompts below the limit are not divided, and with one copy none is. */
 static void
 t_least(void **state)
 {
@@ -240,7 +240,7 @@ t_least(void **state)
     }
 }
 
-/* There is room for two rows of each prompt that is divided. */
+/* There is room for two rows for each divided prompt. */
 static void
 t_rows(void **state)
 {
@@ -256,7 +256,7 @@ t_rows(void **state)
     assert_int_equal(bat_pad_rows(&d, 7), 7);
 }
 
-/* What a step takes is what one copy computes of it. */
+/* The cost of a divided prompt is that of the tokens one copy computes. */
 static void
 t_cost(void **state)
 {

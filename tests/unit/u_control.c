@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The admin commands: what they answer, who may, and over the socket. */
+/* The admin commands: their replies, permissions, and the socket. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 #include "daemon/gate/session.h"
 #include "tests/unit/gate_fixture.h"
 
-static long json_live; /* what jansson has allocated */
+static long json_live; /* allocations of jansson that are live */
 
 static void *
 json_take(size_t n)
@@ -67,11 +67,11 @@ t_control(void **state)
         { "{\"cmd\":\"drain\",\"wait\":1}", "\"wait\" is 1; it takes true or false" },
         { "{\"cmd\":\"cancel\",\"id\":1,\"session\":1}", "exactly one of \"id\" and" },
         { "{\"cmd\":\"cancel\",\"id\":0}", "\"id\" is 0; it takes a whole number from 1" },
-        /* the help took 0 and the worker did not */
+        /* Regression: the help allowed 0 and the worker did not */
         { "{\"cmd\":\"profile\",\"context\":0}",
             "\"context\" is 0; it takes a whole number from 1 to 2147483647" },
         { "{\"cmd\":\"set\",\"name\":\"log.level\"}", "\"value\" is missing" },
-        /* what a message cuts within a character is still told */
+        /* text that a message cuts within a character is still reported */
         { "{\"cmd\":\"debug\",\"topic\":\"xéééééééééééééééééééééééééééééé\"}",
             "unknown log topic \"x" },
         { "{\"cmd\":\"drain\",\"timeout_ms\":-1}", "timeout_ms" } };
@@ -126,7 +126,7 @@ counter(struct fix *f, const char *name)
     return v;
 }
 
-/* stat shows what is there now, not at the last tick. */
+/* stat shows the present values, not those of the last tick. */
 static void
 t_stat_is_now(void **state)
 {
@@ -187,7 +187,7 @@ dial(struct fix *f, uid_t uid, gid_t gid)
     return fd;
 }
 
-/* What the worker is asked next that has this in it. */
+/* Takes the worker's admin questions up to the next that contains this text. */
 static void
 asked(struct fix *f, const char *what)
 {
@@ -203,8 +203,8 @@ asked(struct fix *f, const char *what)
     }
 }
 
-/* To the question asked `back` questions ago: the head of an answer and this text; -1: text
- * alone. */
+/* Answers the question that came `back` questions ago: the head of an answer, then this
+ * text. -1: the text without a head. */
 static void
 answer(struct fix *f, int back, const char *text)
 {
@@ -217,7 +217,7 @@ answer(struct fix *f, int back, const char *text)
     assert_int_equal(send(f->worker_admin_fd, line, (size_t)n, 0), n);
 }
 
-/* A profile may take as long as it is told to; who goes away ends it, and its
+/* A profile may take the time it was given. It ends when its client disconnects, and its
  * late answer goes to no other connection. */
 static void
 slow_questions(struct fix *f, int fd)
@@ -246,7 +246,8 @@ slow_questions(struct fix *f, int fd)
     assert_null(talk(f, fd, NULL));
     answer(f, -1, "1]}\n");
     assert_null(talk(f, fd, NULL));
-    answer(f, 1, "\"ok\":true,\"late\":[1]}\n"); /* and in one piece with the right one */
+    answer(f, 1, "\"ok\":true,\"late\":[1]}\n"); /* and in one piece with the expected
+                                                  * one */
     answer(f, 0, "\"ok\":true,\"a\":[7]}\n");
     r = talk(f, fd, NULL);
     assert_non_null(json_object_get(r, "a"));
@@ -266,7 +267,7 @@ t_control_socket(void **state)
     fix_open(&f, NULL);
     f.g->rt.group = 71000;
     f.g->rt.admin_group = 72000;
-    /* who may what */
+    /* permissions */
     assert_int_equal(dial_rc(&f, 5000, 70000, &fd), -EACCES);
     r = talk(&f, fd, NULL);
     assert_non_null(
@@ -287,7 +288,7 @@ t_control_socket(void **state)
     r = talk(&f, fd, "{\"cmd\":\"requests\"}\n");
     assert_true(json_is_true(json_object_get(r, "ok")));
     json_decref(r);
-    /* in pieces; nonsense ends the connection */
+    /* a command in pieces; nonsense ends the connection */
     assert_null(talk(&f, fd, "{\"cmd\":"));
     r = talk(&f, fd, "\"help\"}\n");
     assert_true(json_array_size(json_object_get(r, "commands")) >= 14);
@@ -297,7 +298,7 @@ t_control_socket(void **state)
     json_decref(r);
     assert_int_equal(recv(fd, q, sizeof(q), MSG_DONTWAIT), 0);
     (void)close(fd);
-    /* the worker's questions: an answer in two parts, then silence */
+    /* questions to the worker: an answer in two pieces, then none */
     fd = dial(&f, 0, 0);
     assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
     n = recv(f.worker_admin_fd, q, sizeof(q), 0);
@@ -308,7 +309,7 @@ t_control_socket(void **state)
     assert_int_equal(json_array_size(json_object_get(r, "a")), 2);
     assert_null(json_object_get(r, "id"));
     json_decref(r);
-    /* what is none: without a number, with text in its place, without an end */
+    /* invalid answers: without a number, with text instead of it, without an end */
     for (size_t i = 0; i < 4; i++) {
         static const char *const bad[] = { "{\"ok\":true}\n", "[]\n",
             "{\"id\":\"1\",\"a\":1}\n", "{\"id\":}\n" };
@@ -368,7 +369,7 @@ t_drain_wait(void **state)
     fix_close(&f);
 }
 
-/* Queued requests, the service rate, the users' quotas. */
+/* Queued requests, the service rate, and quotas of users. */
 static void
 t_sharing(void **state)
 {
@@ -413,7 +414,7 @@ t_sharing(void **state)
     assert_int_equal(json_integer_value(json_object_get(q, "service_rate")), 0);
     assert_int_equal(json_integer_value(json_object_get(q, "shed")), 0);
     json_decref(r);
-    /* one that has said nothing is not listed, and leaves nothing behind */
+    /* a connection that has sent nothing is not listed, and leaves no trace */
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sv), 0);
     assert_int_equal(ses_adopt(&f.g->ses, sv[0], 100, 1000, 1000), 0);
     live = json_live;
@@ -444,9 +445,8 @@ t_sharing(void **state)
     fix_close(&f);
 }
 
-/* Last words of a killed worker: whatever they hold, they are UTF-8 without
- * controls, and only administrators see them. They stay when the next worker is
- * ready. */
+/* Last words of a killed worker: any bytes become UTF-8 without control characters, and
+ * only administrators see them. They stay when the next worker is ready. */
 static void
 t_last_words(void **state)
 {
@@ -494,7 +494,7 @@ t_last_words(void **state)
     fix_close(&f);
 }
 
-/* Every argument of the table, with a value of another type, names itself. */
+/* Each argument of the table is named in the error if its value has the wrong type. */
 static void
 t_arguments(void **state)
 {
@@ -519,7 +519,7 @@ t_arguments(void **state)
     fix_close(&f);
 }
 
-/* doc/control.md has the table as it is. */
+/* doc/control.md agrees with the table. */
 static void
 t_page(void **state)
 {
@@ -559,7 +559,7 @@ t_places(void **state)
     fix_open(&f, NULL);
     f.g->rt.group = 71000;
     f.g->rt.admin_group = 72000;
-    /* without a right: a line, and the end */
+    /* without a permission: one line, then the connection ends */
     assert_int_equal(dial_rc(&f, 5000, 70000, &other), -EACCES);
     r = talk(&f, other, NULL);
     assert_non_null(strstr(json_string_value(json_object_get(r, "error")),
@@ -567,7 +567,7 @@ t_places(void **state)
     json_decref(r);
     assert_null(talk(&f, other, NULL));
     (void)close(other);
-    /* one user, then all readers */
+    /* limits of one user, then of all readers */
     for (n = 0; n < CTL_CONNS_USER; n++)
         fd[n] = dial(&f, 5000, 71000);
     assert_int_equal(dial_rc(&f, 5000, 71000, &other), -EBUSY);
@@ -579,7 +579,7 @@ t_places(void **state)
         fd[n] = dial(&f, 6000 + (uid_t)(n / CTL_CONNS_USER), 71000);
     assert_int_equal(dial_rc(&f, 7000, 71000, &other), -EBUSY);
     (void)close(other);
-    /* administrators find the other half */
+    /* the other half is for administrators */
     for (; n < CTL_CONNS; n++)
         fd[n] = dial(&f, n % 2 == 0 ? 0 : 5000, n % 2 == 0 ? 0 : 72000);
     assert_int_equal(dial_rc(&f, 0, 0, &other), -EBUSY);
@@ -587,7 +587,7 @@ t_places(void **state)
     r = talk(&f, fd[n - 1], "{\"cmd\":\"requests\"}\n");
     assert_true(json_is_true(json_object_get(r, "ok")));
     json_decref(r);
-    /* idle: readers go, administrators stay; a byte now and then is no request */
+    /* idle readers are closed, administrators stay; a byte now and then is no request */
     before = n;
     fix_step(&f, CTL_IDLE_NS / 2000000);
     assert_int_equal(send(fd[1], "{", 1, 0), 1);
@@ -605,7 +605,7 @@ t_places(void **state)
     fix_close(&f);
 }
 
-/* Bytes that have come. */
+/* Number of bytes received. */
 static size_t
 got(int fd)
 {
@@ -641,7 +641,8 @@ fill(int fd, int n)
         assert_int_equal(send(fd, q, sizeof(q) - 1, MSG_NOSIGNAL), (ssize_t)sizeof(q) - 1);
 }
 
-/* A connection gets one answer an iteration, readers together one. */
+/* In an iteration each connection of an administrator gets one reply, and all
+ * readers together one. */
 static void
 t_one_line_at_a_time(void **state)
 {
@@ -692,7 +693,8 @@ t_one_line_at_a_time(void **state)
     fix_close(&f);
 }
 
-/* What readers' lines cost is paid for with time in which none is answered. */
+/* The time spent on readers' commands is followed by a time in which no
+ * reader gets a reply. */
 static void
 t_readers_share(void **state)
 {
@@ -709,7 +711,7 @@ t_readers_share(void **state)
     (void)gate_events(f.g, 0);
     assert_int_equal(lines(fd), 1);
     t = f.g->ctl.t_reader - f.now;
-    assert_true(t > CTL_READER_SHARE * 10000ull); /* a reply takes 10 us and more */
+    assert_true(t > CTL_READER_SHARE * 10000ull); /* a reply takes at least 10 us */
     fill(fd, 1);
     f.now += t - 1;
     f.g->env.now = f.now;
@@ -723,7 +725,7 @@ t_readers_share(void **state)
     fix_close(&f);
 }
 
-/* Who does not read is not read from, has one reply waiting, and goes. */
+/* A client that does not read has one reply waiting, is not read from, and is closed. */
 static void
 t_no_reading(void **state)
 {
@@ -754,7 +756,7 @@ t_no_reading(void **state)
     fix_close(&f);
 }
 
-/* A reader's line has 4 KiB, an administrator's 64. */
+/* A reader's line has at most 4 KiB, an administrator's 64. */
 static void
 t_long_lines(void **state)
 {
@@ -796,7 +798,7 @@ t_long_lines(void **state)
     fix_close(&f);
 }
 
-/* The daemon's own user, which the worker is too. */
+/* Connections of the daemon's own user, as which the worker runs too. */
 static void
 t_own_uid(void **state)
 {
@@ -844,7 +846,7 @@ t_own_uid(void **state)
 
 static char said[1 << 16];
 
-/* What the log says while this line is answered, into said. */
+/* Runs this command and puts what is logged meanwhile into said. */
 static void
 hear(struct fix *f, int fd, const char *line)
 {
@@ -871,7 +873,8 @@ count(const char *what)
     return n;
 }
 
-/* Who did what: what changes something, and what of it failed. */
+/* The log has each command that changes something, with the user, and
+ * whether it failed. */
 static void
 t_commands_are_logged(void **state)
 {
@@ -899,7 +902,7 @@ t_commands_are_logged(void **state)
     assert_int_equal(count("control: user root (uid 0, pid 1) asks {\"cmd\":\"status\"}"),
         1);
     (void)log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 5);
-    /* as many as there are, whatever log.rate says */
+    /* all of them are logged, whatever log.rate is */
     for (int i = 0; i < 12; i++) {
         hear(&f, fd, "{\"cmd\":\"pause\"}\n");
         assert_int_equal(count(" commands {\"cmd\":\"pause\"}"), 1);
@@ -910,8 +913,8 @@ t_commands_are_logged(void **state)
     fix_close(&f);
 }
 
-/* What a worker wrote without an end, and what is no UTF-8 (a path, cut text): status
- * read on behind the one, and was not answered at all with the other. */
+/* Regression: text of a worker without its NUL, and text that is not UTF-8 (a path, cut
+ * text). With the first status read past the end, with the second it gave no reply. */
 static void
 t_foreign_text(void **state)
 {

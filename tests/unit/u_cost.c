@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The model of step times: what it learns, what it must never say. */
+/* The cost model of step times: what it learns, and estimates that it must never give. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -25,7 +25,7 @@ rnd(struct rng *r, uint32_t n)
     return (uint32_t)(r->s >> 33) % n;
 }
 
-/* ns of a step on a device with these coefficients. */
+/* A device: coefficients of a step's time in ns. */
 struct device {
     double c0, tok, ctx, pair;
 };
@@ -37,7 +37,7 @@ takes(const struct device *d, const struct cost_step *s)
         d->pair * (double)s->n_pair;
 }
 
-/* Mostly decodes, some mixed, some large prefills. */
+/* Draws a step: mostly decodes, some mixed, some large prefills. */
 static struct cost_step
 some_step(struct rng *r)
 {
@@ -85,19 +85,19 @@ worst(const struct cost *c, const struct device *d, struct rng *r)
 static const struct device cpu = { 300000, 90000, 40, 12 };
 static const struct device gpu = { 900000, 1500, 0.9, 0.05 };
 
-/* ---- a GPU: weights are read, or arithmetic is done, whichever takes longer -------- */
+/* ---- a GPU: the longer of reading weights and arithmetic -------- */
 
-/* An 8B model in bf16 on an H200, as measured in ms: decode batches of 1, 32, 128 and
- * 256 at context 1,024: 3.82, 5.0, 8.66, 14.85; prefills of 128, 2,048 and 8,192
- * tokens: 5.3, 47.4, 210. A smooth maximum, (w^1.5 + a^1.5)^(2/3), meets all of them
- * within 4 %. */
+/* ns of a step of an 8B model in bf16 on an H200. Measured in ms: decode batches of
+ * 1, 32, 128 and 256 at context 1,024: 3.82, 5.0, 8.66, 14.85; prefills of 128, 2,048
+ * and 8,192 tokens: 5.3, 47.4, 210. A smooth maximum, (w^1.5 + a^1.5)^(2/3), is
+ * within 4 % of all of them. */
 static double
 h200_ns(const struct cost_step *s)
 {
     double w = 3.79, a = 0.0223 * s->n_tok, lo = 0, hi = w + a;
     double sum = w * w * w, sum_a = a * a * a;
 
-    /* x^3 = (w^1.5 + a^1.5)^2 = w^3 + a^3 + 2 (w a)^1.5, the root by halving */
+    /* x^3 = (w^1.5 + a^1.5)^2 = w^3 + a^3 + 2 (w a)^1.5, solved by bisection */
     for (int i = 0; i < 60; i++) {
         double mid = (lo + hi) / 2, m3 = mid * mid * mid, d = m3 - sum - sum_a;
 
@@ -129,7 +129,7 @@ h200_device_is_as_measured(void **state)
     }
 }
 
-/* Decodes of up to 128 rows, some with chunks of up to 2,000 tokens. */
+/* Draws decodes of up to 128 rows, some with chunks of up to 2,000 tokens. */
 static struct cost_step
 serving_step(struct rng *r)
 {
@@ -145,8 +145,8 @@ serving_step(struct rng *r)
     return s;
 }
 
-/* Near the time target, where chunks are cut by it: 64 to 256 decoding rows and 500 to
- * 2,000 prompt tokens, and the sizes by which the target is chosen. */
+/* Checks accuracy near the time target, which limits chunks: 64 to 256 decoding rows with
+ * 500 to 2,000 prompt tokens, and the sizes by which the target is chosen. */
 static void
 fits_a_gpu_near_the_target(void **state)
 {
@@ -171,11 +171,11 @@ fits_a_gpu_near_the_target(void **state)
         }
     }
     assert_true(most < 0.05);
-    /* 80 % of the speed, by the device itself: some 500 tokens */
+    /* 80 % of the device's full speed needs some 500 tokens */
     assert_in_range(cost_efficient(&c, 80, 8192), 350, 650);
 }
 
-/* The share of a step's time that its tokens do not account for. */
+/* The fraction of a step's time that does not depend on its tokens. */
 static void
 efficient_sizes(void **state)
 {
@@ -194,7 +194,7 @@ efficient_sizes(void **state)
     learn(&c, &gpu, &r, 2000, 0);
     assert_in_range(cost_efficient(&c, 80, 8192), 2300, 2500);
     assert_int_equal(cost_efficient(&c, 80, 2000), 2000);
-    /* a step takes what it takes, tokens or none */
+    /* the time of a step does not depend on its tokens */
     cost_init(&c);
     for (int i = 0; i < 100; i++)
         cost_learn(&c, &(struct cost_step){ .n_tok = 1 }, 1000000);
@@ -252,8 +252,8 @@ follows_a_device_that_changes(void **state)
     assert_true(worst(&c, &gpu, &r) < 10);
 }
 
-/* Long decoding alone must neither blow up nor forget what a prefill costs by
- * much, and one hiccup is not a trend. */
+/* After long decoding only, estimates must stay bounded and still know about what a
+ * prefill costs. One slow step is not a trend. */
 static void
 equal_steps_and_hiccups(void **state)
 {
@@ -279,8 +279,8 @@ equal_steps_and_hiccups(void **state)
     assert_true((double)cost_predict(&c, &s) > was * 0.95);
 }
 
-/* Times that bend upwards: a line would start below 0. The best of those that
- * do not goes through 0, and its slope is known. */
+/* Times that grow faster than linearly: the best line would start below 0. The best line
+ * that does not goes through 0, and its slope is known. */
 static void
 best_of_those_not_negative(void **state)
 {
@@ -305,7 +305,7 @@ best_of_those_not_negative(void **state)
     assert_true(got > 0.97 && got < 1.03);
 }
 
-/* Whatever it is told. */
+/* Any input gives a sane estimate. */
 static void
 never_negative_always_monotone(void **state)
 {
@@ -350,7 +350,7 @@ copies(void **state)
     assert_true(c.copy_ns > 1990 && c.copy_ns <= 2000);
 }
 
-/* For a watcher: never too short because of what was not seen yet. */
+/* The estimate for hang detection is never too short because of steps not seen yet. */
 static void
 expects_no_less_of_larger_steps(void **state)
 {
@@ -364,19 +364,19 @@ expects_no_less_of_larger_steps(void **state)
     cost_init(&c);
     assert_int_equal(cost_expect(&c, &one), 0);
     cost_learn(&c, &five, 2000000);
-    /* not enough for a prediction, and yet some idea */
+    /* not enough for a prediction, but for a rough estimate */
     assert_int_equal(cost_predict(&c, &one), 0);
     assert_int_equal(cost_expect(&c, &one), 2000000);
     assert_int_equal(cost_expect(&c, &five), 2000000);
     assert_int_equal(cost_expect(&c, &many), 2000000ull * 400);
-    /* a token takes as long as five: the line says nothing of 2,000 */
+    /* a token takes as long as five: the line predicts nothing for 2,000 */
     for (int i = 0; i < 200; i++)
         cost_learn(&c, &one, 2000000);
     assert_true(cost_predict(&c, &many) < 2000000ull * 40);
     assert_true(cost_expect(&c, &many) >= 2000000ull * 400);
     assert_true(cost_expect(&c, &far) >= 2000000ull * 60);
     assert_int_equal(cost_expect(&c, &one), cost_predict(&c, &one));
-    /* from the first such step on its own time counts */
+    /* from the first such step on its own measured time counts */
     for (int i = 0; i < 50; i++)
         cost_learn(&c, &many, 40000000);
     assert_int_equal(cost_expect(&c, &many), cost_predict(&c, &many));

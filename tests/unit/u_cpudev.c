@@ -53,7 +53,7 @@ test_open(void **state)
     assert_non_null(strstr(err, "mode 9"));
     args.exec = FDK_EXEC_DEFAULT;
     assert_int_equal(ops->available(err, sizeof(err)), 1);
-    /* A backend that cannot be used says why. */
+    /* A backend that cannot be used reports the reason. */
     if (fdk_ops_cuda.available(err, sizeof(err)) <= 0)
         assert_true(strlen(err) > 10);
     assert_int_equal(fdk_cpu_isa_force("sse9"), -ENOTSUP);
@@ -67,7 +67,7 @@ test_open(void **state)
     ops->close(NULL);
 }
 
-/* A device may have any number, and one that is dead takes no call; the others work. */
+/* A device may have any number. Calls to a dead device fail; the other devices work. */
 static void
 test_dead(void **state)
 {
@@ -188,10 +188,10 @@ test_reserve(void **state)
     assert_int_equal(fdk_cpu_memory_used(ctx, 0), 0);
     assert_int_equal(ops->mem_reserve(ctx, 0, page, &base), 0);
     assert_int_equal(ops->mem_map(ctx, 0, base, 0, page), 0);
-    ops->close(ctx); /* takes what is left */
+    ops->close(ctx); /* frees what is left */
 }
 
-/* Many more commands than the queue holds, in order, and large copies. */
+/* Far more commands than the queue holds run in order, and large copies work. */
 static void
 test_fifo(void **state)
 {
@@ -228,7 +228,7 @@ test_fifo(void **state)
     }
 }
 
-/* A host thread sees how far a stream is, in a recording and out of it. */
+/* A host thread sees the progress of a stream, inside and outside a graph. */
 static void
 test_mark(void **state)
 {
@@ -241,7 +241,7 @@ test_mark(void **state)
     assert_int_equal(ops->stream_mark(NULL, &at, &value), -EINVAL);
     assert_int_equal(ops->stream_mark(st, NULL, &value), -EINVAL);
     assert_int_equal(ops->stream_mark(st, &at, NULL), -EINVAL);
-    /* the value is the device's when the mark is reached */
+    /* the value becomes visible when the device reaches the mark */
     assert_int_equal(ops->stream_delay(st, 5000000), 0);
     assert_int_equal(ops->fill(st, &value, 1, 4), 0);
     assert_int_equal(ops->stream_mark(st, &at, &value), 0);
@@ -277,7 +277,7 @@ test_events(void **state)
     assert_int_equal(ops->stream_new(ctx, 0, &b), 0);
     assert_int_equal(ops->event_new(ctx, 0, &ea), 0);
     assert_int_equal(ops->event_new(ctx, 0, &eb), 0);
-    assert_int_equal(ops->event_query(ea), 1); /* never recorded */
+    assert_int_equal(ops->event_query(ea), 1); /* never recorded: complete */
     assert_int_equal(ops->event_sync(ea), 0);
     uint64_t t0 = cpu_now_ns();
     /* b's fill comes after a's although a is busy for 20 ms first. */
@@ -294,11 +294,11 @@ test_events(void **state)
     assert_true(ops->event_ns(ea) >= t0 + 20000000);
     assert_true(ops->event_ns(eb) >= ops->event_ns(ea));
     assert_true(ops->event_ns(eb) <= cpu_now_ns());
-    /* Recorded again: query speaks of the last record. */
+    /* Recorded again: query is about the last record. */
     ops->stream_delay(a, 5000000);
     assert_int_equal(ops->event_record(ea, a), 0);
     assert_int_equal(ops->event_query(ea), 0);
-    ops->event_free(ea); /* waits for it */
+    ops->event_free(ea); /* waits for the event */
     assert_int_equal(ops->event_new(ctx, 0, &ea), 0);
     assert_int_equal(ops->event_query(ea), 1);
     ops->event_free(ea);
@@ -347,7 +347,7 @@ test_graph(void **state)
     ops->graph_free(g); /* waits for the launch */
     ops->graph_free(g2);
     ops->graph_free(NULL);
-    assert_int_equal(ops->graph_begin(other), 0); /* left open */
+    assert_int_equal(ops->graph_begin(other), 0); /* the recording is left open */
     ops->fill(other, dst, 1, 1);
     ops->close(ctx);
 }
@@ -378,7 +378,7 @@ test_failure(void **state)
     ops->event_record(ev, st);
     ops->stream_wait(other, ev);
     ops->event_record(ev1, other);
-    assert_int_equal(ops->event_sync(ev), -EIO); /* completes, and tells */
+    assert_int_equal(ops->event_sync(ev), -EIO); /* completes, and reports the failure */
     assert_int_equal(x, 0x01010101);
     assert_int_equal(ops->event_query(ev), -EIO);
     assert_int_equal(ops->stream_sync(st), -EIO);
@@ -399,7 +399,7 @@ test_failure(void **state)
     ops->close(ctx);
 }
 
-/* Two streams of one device compute at once on one pool, many times over. */
+/* Two streams of one device compute at the same time on one thread pool, many times. */
 static void
 test_shared_pool(void **state)
 {
@@ -446,7 +446,8 @@ test_shared_pool(void **state)
     free(w);
 }
 
-/* The null backend: at once, tokens foretold, delays only move events. */
+/* The null backend completes at once, its tokens are predictable, and
+ * delays only move events. */
 static void
 test_null(void **state)
 {
@@ -576,7 +577,7 @@ duo_open(struct duo *d, const struct fdk_ops *o, enum fdk_exec exec)
         assert_int_equal(o->event_new(d->ctx, i % 2, &d->e[i]), 0);
 }
 
-/* Each stream waits for the other in turn; a graph replays between. */
+/* The two streams wait for each other in turn; a graph is replayed in between. */
 static void
 ping_pong(struct duo *d, unsigned char *x, int n)
 {
@@ -601,7 +602,7 @@ ping_pong(struct duo *d, unsigned char *x, int n)
     o->graph_free(g);
 }
 
-/* The result is that of the streams' order, whichever thread executes. */
+/* The result follows the order of the streams, whichever thread executes. */
 static void
 test_exec_modes(void **state)
 {
@@ -629,7 +630,7 @@ test_exec_modes(void **state)
     }
 }
 
-/* Nothing runs before it is waited for, and then no more than that needs. */
+/* Commands run only when something waits for them, and only those that it needs. */
 static void
 test_defer_waits(void **state)
 {
@@ -674,7 +675,7 @@ test_defer_waits(void **state)
     }
 }
 
-/* One command at a time, streams in turn, a waiting one passed over. */
+/* Commands run one at a time, streams in turn; a waiting stream is skipped. */
 static void
 test_defer_steps(void **state)
 {
@@ -710,7 +711,7 @@ test_defer_steps(void **state)
         assert_memory_equal(x, want[i], 2);
     }
     assert_int_equal(fdk_vdev_step(d.ctx, 1), 0);
-    /* b runs alone while a waits for its last command. */
+    /* Only b runs while a waits for b's last command. */
     for (int i = 0; i < 3; i++)
         o->fill(d.b, &x[1], 10 + i, 1);
     o->event_record(d.e[1], d.b);
@@ -724,7 +725,7 @@ test_defer_steps(void **state)
     o->close(d.ctx);
 }
 
-/* Delays cost nothing, full queues run their oldest, graphs and failures. */
+/* Delays take no time, a full queue runs its oldest commands; graphs and failures. */
 static void
 test_defer_limits(void **state)
 {
@@ -816,7 +817,8 @@ test_null_thread(void **state)
     d.o->close(d.ctx);
 }
 
-/* The cpu backend in the caller: done when the launch returns, equal bits. */
+/* The cpu backend in the calling thread: complete when the launch
+ * returns, with equal bits. */
 static void
 test_inline_math(void **state)
 {

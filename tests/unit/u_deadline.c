@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Total deadlines at the gate, when the worker does not keep them. */
+/* Total deadlines, enforced by the gate when the worker does not keep them. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -28,8 +28,8 @@ submit(struct fcl *c, uint64_t tag, uint32_t ttl_total_ms)
     fcl_send(c, &q, buf, fcl_item(buf, 0, FDP_IT_PROMPT_IDS, &id, sizeof(id)), 0);
 }
 
-/* A stopped worker kept a request with --timeout-ms 1500 for as long as it
- * was stopped. */
+/* Regression: a request with --timeout-ms 1500 stayed open for as long as its
+ * worker was stopped. */
 static void
 t_hung_worker(void **state)
 {
@@ -51,7 +51,7 @@ t_hung_worker(void **state)
     assert_true(id != 0 && other != 0);
     while (fcl_recv(&c, &r))
         assert_int_not_equal(r.h.type, FDP_T_ERROR);
-    /* a worker that lives has a moment to say it itself */
+    /* a running worker gets a moment to end the request itself */
     fix_step(&f, 1600);
     assert_int_equal(fcl_recv(&c, &r), 0);
     fix_step(&f, 1000);
@@ -75,9 +75,9 @@ t_hung_worker(void **state)
     fix_close(&f);
 }
 
-/* A request that the worker has queued and not begun ends at its deadline, though
- * a step of some seconds keeps the worker from looking; with one terminal record.
- * One that has begun is the worker's. */
+/* A request that the worker has queued and not begun ends at its deadline with one
+ * terminal record, even if the worker is busy with a step of some seconds. A request that
+ * has begun is ended by the worker. */
 static void
 t_not_begun(void **state)
 {
@@ -110,7 +110,7 @@ t_not_begun(void **state)
     assert_int_equal(fix_take_cancel(&f, &code), waits);
     assert_int_equal(code, FDP_E_DEADLINE);
     assert_int_equal(f.g->env.cnt->requests_expired, 1);
-    /* the worker says so too, later; the other one goes on for as long as it takes */
+    /* later the worker ends it too; the other request goes on */
     fix_step(&f, 3000);
     fix_werror(&f, waits, FDP_E_DEADLINE);
     fix_wtokens(&f, begun, 1);
@@ -124,8 +124,8 @@ t_not_begun(void **state)
     fix_close(&f);
 }
 
-/* Its own deadlines count as well; a request that has tokens or was cancelled is
- * left alone; the worker may die meanwhile. */
+/* A request's own queue deadline counts as well. A request that has tokens or was
+ * cancelled is not touched. The worker may die meanwhile. */
 static void
 t_not_begun_ends(void **state)
 {

@@ -1,9 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Incremental detokenization against the reference's decoding of the whole
- * (tests/parity/tok) and, for random bytes, against a plain statement of the
- * replacement rule.
+ * Incremental detokenization compared with the reference's decoding of whole sequences
+ * (tests/parity/tok) and, for random bytes, with a simple form of the replacement rule.
  */
 #include "config.h"
 
@@ -42,7 +41,7 @@ load(const char *kind, char *path, size_t n)
     return tok;
 }
 
-/* Whether s is valid UTF-8 as far as it goes. */
+/* Returns whether s is valid UTF-8; its last character may be incomplete. */
 static bool
 whole_characters(const uint8_t *s, size_t n)
 {
@@ -126,8 +125,8 @@ vectors(void **state)
 }
 
 /*
- * The rule, stated over the whole: at each place the longest prefix of some
- * character, or else one byte, becomes one mark.
+ * The replacement rule applied to a whole text: at each invalid place the longest prefix
+ * of a character, or else one byte, becomes one replacement mark.
  */
 static size_t
 lossy(const uint8_t *s, size_t n, uint8_t *out)
@@ -225,7 +224,7 @@ limits(void **state)
     assert_int_equal(dtk_push(&d, a, out, 5), DTK_NO_SPACE);
     assert_int_equal(dtk_push(&d, a, out, 6), 1);
     assert_int_equal(dtk_push(&d, lead, out, sizeof(out)), 0);
-    /* Going over ids without output keeps what is unfinished. */
+    /* Passing over ids without output keeps an unfinished character. */
     assert_int_equal(dtk_push(&d, mid, NULL, 0), 0);
     assert_int_equal(dtk_push(&d, (uint32_t)tok_token_id(tok, "\xad", 1), out, 6), 3);
     assert_memory_equal(out, "\xe4\xb8\xad", 3);
@@ -253,7 +252,8 @@ push_all(struct dtk *d, const struct tok *tok, const char *const *names, size_t 
     return at;
 }
 
-/* The space before the first token goes at a text's beginning, not behind a prompt. */
+/* The space before the first token is removed at the beginning of a text, but
+ * not after a prompt. */
 static void
 resumed(void **state)
 {
@@ -281,7 +281,7 @@ resumed(void **state)
     free(out);
 }
 
-/* A run of bytes comes out when it ends, or when it is long; all of it, once. */
+/* A run of byte tokens is output when it ends or gets long; every byte once. */
 static void
 runs(void **state)
 {
@@ -306,7 +306,7 @@ runs(void **state)
     assert_int_equal(at, 3 * 400 + 1);
     for (i = 0; i < 400; i++)
         assert_memory_equal(out + 3 * i, "\xe2\x98\x83", 3);
-    /* one byte that cannot stand there, and all of the run is lost */
+    /* one invalid byte, and the whole run is replaced */
     at = push_all(&d, tok, snow, 3, out);
     at += push_all(&d, tok, bad, 3, out + at);
     at += push_all(&d, tok, snow, 2, out + at);

@@ -45,7 +45,7 @@ uuid_of(int dev, char *ret, size_t ret_bytes)
     return 0;
 }
 
-/* 3 reaches no other, and none reaches it. */
+/* Device 3 has no peer access to others, and none has access to it. */
 static int
 peer(int dev, int other)
 {
@@ -126,7 +126,7 @@ test_refused(void **state)
     assert_string_equal(err, "device.list = cuda:0: no driver");
 }
 
-/* Devices of a group that do not reach each other. */
+/* Devices of a group without peer access to each other. */
 static void
 test_apart(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* device.list: every mistake is one error that names the entry; what is sound is
- * read as it is written. */
+/* device.list: every mistake is one error that names the entry; a valid list
+ * is read as written. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -173,7 +173,8 @@ test_taken(void **state)
     assert_int_equal(dvl_uuid_is("GPU-1a2b", whole), 0);
 }
 
-/* Random text never breaks the parser, and what it takes it would take again. */
+/* Random text never breaks the parser. A list that it accepts is accepted
+ * again when printed. */
 static void
 test_random(void **state)
 {
@@ -343,7 +344,7 @@ test_check(void **state)
     assert_int_equal(dvl_check_sizes("cuda:*", 8, 4, 2, 1, err, sizeof(err)), 0);
     assert_int_equal(dvl_check_sizes("cuda:*", 8, 8, 2, 1, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "takes 16"));
-    /* and the configuration's check asks it */
+    /* the check of the configuration uses it too */
     assert_true(par_set_text(ps, "device.list", "cuda:0,cpu:1", PAR_FROM_SET, err,
                     sizeof(err)) >= 0);
     assert_true(par_check(ps, err, sizeof(err)) < 0);

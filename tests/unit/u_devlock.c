@@ -50,7 +50,8 @@ take(int shared, const struct dlk_owner *o)
     return rc != 0 ? rc : fd;
 }
 
-/* Another process takes the lock and keeps it until it is killed. Its rc. */
+/* Starts a process that takes the lock and keeps it until it is killed. Returns the
+ * result of taking it. */
 static int
 other_process(int shared, const struct dlk_owner *o, pid_t *ret_pid)
 {
@@ -94,7 +95,7 @@ test_misuse(void **state)
     }
     assert_int_equal(fd, -7);
     assert_int_not_equal(access(dir, F_OK), 0);
-    /* a parent that is not there, a file in place of the folder, a folder of others */
+    /* a missing parent, a file instead of the folder, a folder of another user */
     (void)snprintf(path, sizeof(path), "%s/a/b/c/devices", tmp_root);
     assert_int_equal(dlk_take(path, UUID, 0, &me, &fd, err, sizeof(err)), -ENOENT);
     assert_non_null(strstr(err, path));
@@ -109,7 +110,7 @@ test_misuse(void **state)
     dlk_drop(-1);
 }
 
-/* Somebody else's link in place of the file is not followed. */
+/* Another user's symbolic link instead of the file is not followed. */
 static void
 test_links(void **state)
 {
@@ -153,7 +154,7 @@ test_two(void **state)
     /* another device is free */
     assert_int_equal(dlk_take(dir, "GPU-2", 0, &other, &fd, err, sizeof(err)), 0);
     dlk_drop(fd);
-    /* an end by SIGKILL gives it back */
+    /* death by SIGKILL releases the lock */
     end(pid);
     fd = take(0, &other);
     assert_true(fd >= 0);
@@ -164,7 +165,7 @@ test_two(void **state)
     end(pid);
 }
 
-/* Who looks whether a device is held does not keep a daemon from it. */
+/* Checking whether a device is held does not block a daemon that takes it. */
 static void
 test_looked_at(void **state)
 {
@@ -231,8 +232,9 @@ mode_of(const char *name)
     return st.st_mode & 07777;
 }
 
-/* Another user could lock, and keep, what he can open; who has the device he is told
- * all the same. Also where the file is left of a version that let him open it. */
+/* Another user cannot open the file, since he could then keep it locked, but still learns
+ * who has the device. This also holds for a file left by a version
+ * that let him open it. */
 static void
 test_strangers(void **state)
 {
@@ -260,7 +262,7 @@ test_strangers(void **state)
         goto drop;
     assert_int_equal(chmod(tmp_root, 0755), 0);
     pid = fork();
-    if (pid == 0) { /* this process is no fdd, so not taken for the holder */
+    if (pid == 0) { /* this process is not an fdd, so it is not taken for the holder */
         if (setgid(65534) != 0 || setuid(65534) != 0)
             _exit(1);
         if (open(path, O_RDONLY) >= 0 || errno != EACCES)
@@ -274,7 +276,7 @@ drop:
     dlk_drop(fd);
 }
 
-/* The descriptor is not handed to programs that are started. */
+/* Programs that are started do not inherit the descriptor. */
 static void
 test_cloexec(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Long items on their way down a link: among short ones, with the loop asleep
- * in between, and when the worker dies. */
+/* Long items on their way to a worker: among short ones, with the loop asleep in between,
+ * and when the worker dies. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@
 
 #define TEXT 3000000u
 
-/* A text of TEXT bytes as the request tag. Returns its items. */
+/* Sends a text of TEXT bytes as the request `tag`. Returns its items. */
 static unsigned char *
 send_text(struct fcl *c, uint64_t tag)
 {
@@ -39,7 +39,7 @@ send_text(struct fcl *c, uint64_t tag)
     return blob;
 }
 
-/* Items on their way leave half of the link to requests that come. */
+/* Long items leave half of the link free for new requests. */
 static void
 t_room(void **state)
 {
@@ -71,8 +71,8 @@ t_room(void **state)
     free(blob);
 }
 
-/* An item half sent when the worker dies is not lost: the next worker gets it
- * from the start. What it had whole ends with it. */
+/* An item that was half sent when the worker died is not lost: the next worker gets it
+ * from the start. A request that the worker had completely ends. */
 static void
 t_death(void **state)
 {
@@ -118,8 +118,8 @@ t_death(void **state)
     free(got);
 }
 
-/* Many are half sent when the worker dies: the next one gets them in the order in which
- * they came, each once. */
+/* If many items are half sent when the worker dies, the next worker gets each once,
+ * in order of arrival. */
 static void
 t_death_order(void **state)
 {
@@ -154,7 +154,7 @@ t_death_order(void **state)
     fix_close(&f);
 }
 
-/* Read what comes down until the items of a request are complete. Returns ns. */
+/* Reads the link until the items of a request are complete. Returns the ns it took. */
 static uint64_t
 read_items(struct fix *f, uint64_t t0)
 {
@@ -174,9 +174,10 @@ read_items(struct fix *f, uint64_t t0)
     return clk_now_ns() - t0;
 }
 
-/* A worker that has made room rings no bell: the loop looks again soon. Between
- * two looks half of the ring goes down, so the text takes a dozen; with sleeps of
- * 100 ms it took a second. The gate is a process of its own, as in u_admission. */
+/* A worker does not ring the doorbell when it has made room, so the loop must look again
+ * soon. Half of the ring is sent between two looks, so the text needs a dozen; with
+ * sleeps of 100 ms that took a second. The gate is a forked process,
+ * as in u_admission. */
 static void
 t_by_the_wall(void **state)
 {
@@ -194,10 +195,10 @@ t_by_the_wall(void **state)
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* should this test fail */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* if this test fails */
         _exit(gate_run(f.g));
     }
-    /* The best of three: other programs run here too. */
+    /* The best of three counts, as other programs run here too. */
     for (uint64_t tag = 1; tag <= 3; tag++) {
         uint64_t t0 = clk_now_ns(), one = 1, ns;
         unsigned char *blob = send_text(&c, tag);

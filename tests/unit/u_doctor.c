@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl doctor on made-up machines: trees of /proc and /sys in a folder, system
- * calls that refuse. */
+/* fdctl doctor on fake machines: trees of /proc and /sys in a folder,
+ * system calls that fail. */
 #include "config.h"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ test_reading(void **state)
     assert_string_equal(text, "a b");
     assert_string_equal(fct_bytes((double)1536, text), "1.5 KiB");
     assert_string_equal(fct_bytes((double)5, text), "5 B");
-    /* a folder and a fifo are no files to read */
+    /* a folder and a fifo cannot be read as files */
     put("/proc/x/y", "1");
     assert_int_equal(doc_read(&d, "/proc/x", text, sizeof(text)), -EINVAL);
     snprintf(path, sizeof(path), "%s/proc/fifo", root);
@@ -111,7 +111,7 @@ test_processors(void **state)
     run("system");
     is("processors", "ok", "8 of 16", NULL);
     is("numa", "info", "2 nodes", "NUMAPolicy");
-    /* version 2: the tightest group outwards counts */
+    /* version 2: the lowest limit of all enclosing groups counts */
     put("/proc/self/cgroup", "0::/a/b\n");
     put("/sys/fs/cgroup/a/b/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/a/cpu.max", "250000 100000\n");
@@ -125,7 +125,7 @@ test_processors(void **state)
     put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     run("system");
     is("processors", "warning", "0.5", "threads = 1");
-    /* a daemon that runs has limits of its own */
+    /* a running daemon has limits of its own */
     put("/proc/42/status", "Cpus_allowed_list:\t3\n");
     put("/proc/42/limits", "x\n");
     d.daemon_pid = 42;
@@ -157,7 +157,7 @@ test_limits(void **state)
     put("/proc/sys/vm/overcommit_memory", "2\n");
     run("limits");
     is("memlock", "warning", "8.0 MiB of this shell", "LimitMEMLOCK=infinity");
-    /* a capability lifts it, but not one of a user namespace */
+    /* a capability lifts the limit, but not one within a user namespace */
     put("/proc/self/status", "Name:\tfdctl\nCapEff:\t0000000000004000\n");
     put("/proc/self/uid_map", "         0     100000      65536\n");
     run("limits");
@@ -212,7 +212,7 @@ test_odd_contents(void **state)
     is("held by", "ok", "1.0 KiB", NULL);
 }
 
-/* Who has a device is said by its lock, not by the file that the last one left. */
+/* The lock tells which process has a device, not the file that the last holder left. */
 static void
 test_devices(void **state)
 {
@@ -329,7 +329,7 @@ test_memory(void **state)
         strstr(get("held by", "value"), "p6") < strstr(get("held by", "value"), "p2"));
     assert_non_null(strstr(get("held by", "value"), "p9"));
     assert_null(strstr(get("held by", "value"), "p7"));
-    /* what does not fit fails where there is nothing but the processor */
+    /* a model that does not fit is a failure if there is only the CPU */
     put("/proc/meminfo", "MemTotal: 100000 kB\nMemAvailable: 90000 kB\n");
     put("/proc/self/cgroup", "0::/\n");
     put("/sys/fs/cgroup/memory.max", "10\n");
@@ -443,7 +443,7 @@ test_report(void **state)
     assert_non_null(strstr(text, "  ok      one                fine 1\n"));
     assert_non_null(strstr(text, "\n1 ok, 1 info, 0 warnings, 0 errors\n"));
     free(text);
-    /* nor can a name of a process look like a fix */
+    /* a process name cannot pose as a fix */
     doc_add(&d, DOC_NOTE, "three", "%s" FIX "kill it", "evil" FIX "run this");
     is("three", "info", "evil?run this", NULL);
     doc_add(&d, DOC_OK, "four", "held by %s and others", "evil" FIX);

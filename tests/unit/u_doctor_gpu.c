@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl doctor and GPUs: a driver of function pointers, none at all, a bad one. */
+/* fdctl doctor and GPUs: a fake driver, no driver, a broken one. */
 #include "config.h"
 
 #include "tests/unit/doctor_fixture.h"
@@ -9,7 +9,7 @@
 
 static struct fake {
     int init_rc, n, cc, persistence, ecc, mig, nvlink, peer_status;
-    int lost; /* this one has left the bus; -1: none */
+    int lost; /* the GPU that has fallen off the bus; -1: none */
     unsigned width;
     unsigned long long errors, reasons, used;
     struct doc_nvml_proc proc[4];
@@ -302,7 +302,7 @@ test_gpu_held(void **state)
         "gpu_memory_utilization");
     is("gpu 1 held by", "ok", "no process", NULL);
     is("gpu 1 memory", "info", "20.0 GiB of 80.0 GiB free", "KV cache");
-    /* the daemon's own worker is no stranger; a second one is */
+    /* the daemon's own worker does not count as another process; a second one does */
     d.status = json_pack("{s:[{s:i},{s:i}]}", "workers", "pid", 502, "pid", 9);
     fake.n_proc = 2;
     fake.proc[0] = fake.proc[1];

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Egress alone, its queues fed by hand: order, grouping, stops, errors. */
+/* The egress stage by itself, its queues filled by the test: order,
+ * grouping, stops, errors. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -89,7 +90,7 @@ fix_free(struct fix *f)
     free(f);
 }
 
-static struct fdp_repetition repetition; /* of the next request */
+static struct fdp_repetition repetition; /* settings of the next request */
 
 static struct req *
 make(struct fix *f, unsigned flags, uint16_t interval, const char *stop, int n)
@@ -146,7 +147,7 @@ send_end(struct fix *f, struct req *r, int32_t code)
     que_push(&f->q_eng, &m);
 }
 
-/* Poll and take the records. */
+/* Polls and takes the records. */
 static void
 take(struct fix *f)
 {
@@ -164,7 +165,7 @@ take(struct fix *f)
     }
 }
 
-/* The types of the records of a poll must be these, 0 ended. */
+/* Polls; the types of the records must be these. The list ends with 0. */
 static void
 expect(struct fix *f, const unsigned char *types)
 {
@@ -175,7 +176,7 @@ expect(struct fix *f, const unsigned char *types)
 #define EXPECT(f, ...) expect(f, (const unsigned char[]){ __VA_ARGS__, 0 })
 #define NOTHING(f)     expect(f, (const unsigned char[]){ 0 })
 
-/* Record i of the last poll stands for these ids and this text. */
+/* Checks that record i of the last poll has these ids and this text. */
 static void
 is_tokens(const struct fix *f, int i, uint32_t position, const uint32_t *ids, uint16_t n,
     uint32_t text_off, const char *text)
@@ -203,7 +204,7 @@ opening_comes_first(void **state)
     struct fdp_done d;
 
     (void)state;
-    /* the engine's token is there in the same poll */
+    /* the engine's token arrives in the same poll */
     send_ing(f, r, QUE_OPEN, 0);
     send_token(f, r, 0, 0, 'h', FDK_DONE_NO);
     send_token(f, r, 0, 1, RUN_NULL_EOS, FDK_DONE_STOP);
@@ -269,7 +270,7 @@ more_than_a_slot_goes_as_two(void **state)
     assert_int_equal(f->rec[0].len, 28);
     assert_int_equal(f->rec[1].position, 6);
     assert_memory_equal(f->body[1], "ggggggg", 7);
-    /* at the end, too */
+    /* also at the end */
     for (; at < 19; at++)
         send_token(f, r, 0, at, 'h', FDK_DONE_NO);
     send_token(f, r, 0, at, 'h', FDK_DONE_LENGTH);
@@ -327,11 +328,11 @@ stop_string_drops_what_follows(void **state)
     m = &que_peek(&f->q_stop, 0)->m;
     assert_true(m->kind == QUE_STOP && m->idx == r->idx && m->serial == r->serial);
     assert_int_equal(m->sample, 0);
-    /* late tokens vanish, and the engine is told again */
+    /* late tokens are dropped, and the engine is told again */
     send_token(f, r, 0, 4, 'q', FDK_DONE_NO);
     NOTHING(f);
     assert_int_equal(que_recheck(&f->q_stop), 2);
-    /* the other sample goes on; what it held back comes with its end */
+    /* the other sample goes on; the text it held back comes with its end */
     send_token(f, r, 1, 0, 'x', FDK_DONE_NO);
     send_token(f, r, 1, 1, 'y', FDK_DONE_LENGTH);
     send_end(f, r, 0);
@@ -341,8 +342,8 @@ stop_string_drops_what_follows(void **state)
     fix_free(f);
 }
 
-/* A program may go on with what an error cut off: text that the next token could turn
- * into a stop string stays back, as it would have. */
+/* A program may continue after an error: text that the next token could complete to a
+ * stop string is still held back. */
 static void
 errors_hold(void **state)
 {
@@ -390,7 +391,7 @@ errors(void **state)
     assert_int_equal(ce.finish, FDP_FIN_ERROR);
     memcpy(&e, f->body[5], sizeof(e));
     assert_true(e.code == FDP_E_CANCELLED && e.retry_after_ms == 0);
-    /* refused before it was accepted: the error alone */
+    /* refused before it was accepted: only the error */
     req_put(&f->rp, r);
     r = make(f, 0, 0, NULL, 1);
     send_ing(f, r, QUE_FAIL, FDP_E_TOO_LONG);
@@ -399,7 +400,7 @@ errors(void **state)
     fix_free(f);
 }
 
-/* The first of the texts ends where said, with this sample alone; the others go on. */
+/* Only the sample with the first text ends, at this place; the others go on. */
 static void
 repetition_ends_a_sample(void **state)
 {
@@ -444,7 +445,7 @@ repetition_ends_a_sample(void **state)
 
 /* ---- long answers ------------------------------------------------------------- */
 
-/* A request whose prompt has n tokens, all 'x'. */
+/* Makes a request whose prompt has n tokens, all 'x'. */
 static struct req *
 make_long(struct fix *f, unsigned op, unsigned flags, uint32_t n, int n_seq, int n_shown)
 {
@@ -465,7 +466,7 @@ make_long(struct fix *f, unsigned op, unsigned flags, uint32_t n, int n_seq, int
     return r;
 }
 
-/* What record i of the last poll says of the end of a sample. */
+/* Record i of the last poll as the end of a sample. */
 static struct fdp_choice_end
 ended(const struct fix *f, int i)
 {
@@ -476,7 +477,7 @@ ended(const struct fix *f, int i)
     return ce;
 }
 
-/* The one error of the last poll is its last record. */
+/* Checks that the last poll has one error, as its last record. */
 static void
 is_error(const struct fix *f, int32_t code)
 {
@@ -487,7 +488,8 @@ is_error(const struct fix *f, int32_t code)
     assert_int_equal(e.code, code);
 }
 
-/* Sending back a prompt of a megabyte in one poll held up every other stream. */
+/* Regression: sending back a prompt of a megabyte in one poll held up
+ * every other stream. */
 static void
 prompts_go_back_in_pieces(void **state)
 {
@@ -503,7 +505,8 @@ prompts_go_back_in_pieces(void **state)
     for (; n_text < 10000 && polls < 20; polls++) {
         uint32_t bytes = 0, n_other = 0;
 
-        assert_int_equal(que_recheck(&f->q_stop), 0); /* the engine does not have it yet */
+        assert_int_equal(que_recheck(&f->q_stop), 0); /* the engine does not have the
+                                                       * request yet */
         send_token(f, other, 0, polls, 'o', FDK_DONE_NO);
         take(f);
         for (int i = 0; i < f->n; i++) {
@@ -535,8 +538,8 @@ prompts_go_back_in_pieces(void **state)
     fix_free(f);
 }
 
-/* A prompt that is only sent back: its end was another message, and where that came in
- * the next poll the engine had got the request, too. */
+/* A prompt that is only sent back. Regression: its end was a separate message, and if
+ * that came in the next poll the engine had already got the request. */
 static void
 prompt_alone(void **state)
 {
@@ -562,7 +565,7 @@ prompt_alone(void **state)
     }
 }
 
-/* The rest of the prompt does not come, and nothing is computed. */
+/* After a cancel the rest of the prompt is not sent, and nothing is computed. */
 static void
 cancelled_while_prompt_goes_back(void **state)
 {
@@ -583,7 +586,7 @@ cancelled_while_prompt_goes_back(void **state)
     fix_free(f);
 }
 
-/* Answers that need no engine end as well, and by the deadline, too. */
+/* Answers that need no engine end too, also by their deadline. */
 static void
 cancelled_between_pieces(void **state)
 {
@@ -606,8 +609,8 @@ cancelled_between_pieces(void **state)
     fix_free(f);
 }
 
-/* A cancel that came while the best samples were being sent did nothing: megabytes
- * came that the client did not want any more, and then DONE. */
+/* Regression: a cancel while the best samples were being sent had no effect: the client
+ * still got megabytes, and then DONE. */
 static void
 best_cancelled_while_sent(void **state)
 {
@@ -638,7 +641,7 @@ best_cancelled_while_sent(void **state)
         if (f->rec[i].type == FDP_T_IDS)
             n_ids += f->rec[i].len / 4;
     }
-    assert_in_range(n_ids, 1, 899); /* a piece of the first */
+    assert_in_range(n_ids, 1, 899); /* a piece of the first sample */
     r->cancel = FDP_E_CANCELLED;
     take(f);
     is_error(f, FDP_E_CANCELLED);
@@ -647,7 +650,8 @@ best_cancelled_while_sent(void **state)
             n_ids += f->rec[i].len / 4;
     assert_true(f->n >= 3 && n_ids < 900);
     assert_int_equal(ended(f, f->n - 3).finish, FDP_FIN_ERROR);
-    assert_int_equal(ended(f, f->n - 3).n_tokens, n_ids); /* all that it counts came */
+    assert_int_equal(ended(f, f->n - 3).n_tokens, n_ids); /* all tokens that it counts
+                                                           * have arrived */
     assert_int_equal(ended(f, f->n - 2).finish, FDP_FIN_ERROR);
     assert_int_equal(ended(f, f->n - 2).n_tokens, 0);
     assert_int_equal(f->rec[f->n - 2].sample, 1);
@@ -690,8 +694,8 @@ long_tokens(void)
     return tok;
 }
 
-/* TOKEN_TEXT where all bytes are more than a record holds: those of each token end at an
- * equal share of it, shorter ones are whole. */
+/* TOKEN_TEXT with more bytes than a record holds: each token's bytes are cut at an equal
+ * share of the record; shorter ones are complete. */
 static void
 token_texts_are_cut(void **state)
 {

@@ -1,12 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine thread may not do once it is ready: allocate, take a lock,
- * call the system, wait for the device. malloc and its kin and
- * pthread_mutex_lock are interposed here and counted while eng_poll() runs;
- * the device's calls that wait are counted when they would have waited; and
- * the kernel itself reports any system call (PR_SET_SYSCALL_USER_DISPATCH).
- * The virtual device has a thread of its own, or is run between polls.
+ * Once it is ready, the engine thread must not allocate, take a lock, make a system call
+ * or wait for the device. malloc() and its like and pthread_mutex_lock() are interposed
+ * here and counted while eng_poll() runs. Device calls that wait are counted if they
+ * would have waited. The kernel reports any system call (PR_SET_SYSCALL_USER_DISPATCH).
+ * The virtual device has its own thread, or runs between polls.
  */
 #include "config.h"
 
@@ -25,12 +24,12 @@
 #include "daemon/common/mem.h"
 #include "tests/sim/sim.h"
 
-/* volatile: the compiler knows that malloc reads no variable of ours */
+/* volatile, because the compiler assumes that malloc() reads no variable of this file */
 static __thread volatile int counting;
 static volatile unsigned long n_alloc, n_lock, n_wait;
 
-/* A sanitizer has its own malloc: then the run counts nothing, and is looked at
- * by the sanitizer. */
+/* A sanitizer has its own malloc(): nothing is counted then, and only the
+ * sanitizer checks the run. */
 #ifndef FDD_SANITIZED
 
 extern void *__libc_malloc(size_t);
@@ -85,7 +84,7 @@ pthread_mutex_lock(pthread_mutex_t *m)
 
 #endif
 
-/* ---- the device's calls that wait ----------------------------------------------------- */
+/* ---- device calls that wait ----------------------------------------------------- */
 
 static const struct fdk_ops *spied;
 static struct fdk_ops spy;
@@ -138,7 +137,8 @@ ask(struct sim *s, struct sim_rng *g, uint32_t max_new)
     sim_submit(s, r, NULL);
 }
 
-/* Prefills, decodes, mixed steps, ends, cancels, preemptions, hits, swaps. */
+/* Runs a load with prefills, decodes, mixed steps, ends, cancels, preemptions,
+ * cache hits and swaps. */
 static void
 run(struct sim_cfg cfg, int polls)
 {
@@ -165,7 +165,7 @@ run(struct sim_cfg cfg, int polls)
         (unsigned long long)s->pip->eng->kv->n_hit,
         (unsigned long long)s->pip->eng->kv->n_in, n_alloc, n_lock, n_wait);
     SIM_CHECK(s->n_tokens > 100);
-    /* a GPU's driver may allocate and lock: what counts there is waiting */
+    /* a GPU's driver may allocate and lock: there only waiting is checked */
     SIM_CHECK(n_alloc == 0 || !sim_is_virtual(s));
     SIM_CHECK(cfg.exec == FDK_EXEC_DEFER || n_lock == 0 || !sim_is_virtual(s));
     SIM_CHECK(cfg.depth == 0 || n_wait == 0);
@@ -193,7 +193,7 @@ small(int depth, int graph, enum fdk_exec exec)
 }
 
 #ifndef FDD_SANITIZED
-/* The counts count. */
+/* The counters do count. */
 static void
 counters_count(struct sim_rng *g)
 {
@@ -246,19 +246,19 @@ d1_nothing_forbidden_cpu(struct sim_rng *g)
 
 /* ---- system calls ------------------------------------------------------------------------ */
 
-/* A sanitizer calls the system itself. */
+/* A sanitizer makes system calls itself. */
 #ifndef FDD_SANITIZED
 
 #ifndef PR_SET_SYSCALL_USER_DISPATCH
 #define PR_SET_SYSCALL_USER_DISPATCH 59
 #define PR_SYS_DISPATCH_ON           1
 #endif
-#define BLOCK 1 /* of the selector byte; 0: allow */
+#define BLOCK 1 /* value of the selector byte; 0: allow */
 
 static volatile char selector;
 static volatile sig_atomic_t n_call;
 
-/* The call was not made; its number is what the program goes on with. */
+/* Handles SIGSYS: the call was not made, and its number becomes its result. */
 static void
 on_call(int sig, siginfo_t *si, void *uc)
 {
@@ -269,8 +269,8 @@ on_call(int sig, siginfo_t *si, void *uc)
     n_call++;
 }
 
-/* A thousand steps without the kernel. The device needs no wake-up: it
- * executes in the caller, and its steps count as done 20 us later. */
+/* A thousand steps without a system call. The device needs no wake-up: it executes in the
+ * caller, and its steps count as done 20 us later. */
 static int
 call_free(int graph)
 {
@@ -310,7 +310,7 @@ in_child(int graph)
     (void)sigaction(SIGSYS, &sa, NULL);
     if (prctl(PR_SET_SYSCALL_USER_DISPATCH, PR_SYS_DISPATCH_ON, 0, 0, &selector) != 0)
         return 77;
-    /* it is caught */
+    /* a system call is caught */
     selector = BLOCK;
     (void)getppid();
     selector = 0;

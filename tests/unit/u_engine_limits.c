@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine where something runs out: room at egress, memory for graphs. And
- * what it counts when results come late.
+ * The engine when something runs out: room in the queue to egress, memory for graphs.
+ * Also its counters when results come late.
  */
 #include "config.h"
 
@@ -40,9 +40,9 @@ room(const struct sim *s)
     return n;
 }
 
-/* Egress reads nothing. Steps are on their way, and there is room for their
- * results but for little more; then requests end that never had a row. Their
- * ends must not take the room of the results. */
+/* Egress reads nothing. Steps are in flight, and there is room for their results but
+ * for little more. Then requests end that never had a row. Their ends must not use
+ * the room for the results. */
 static void
 ends_leave_room_for_results(struct sim_rng *g)
 {
@@ -68,7 +68,7 @@ ends_leave_room_for_results(struct sim_rng *g)
     r->p.prompt_logprobs = 20;
     sim_submit(s, r, NULL);
     (void)ing_poll(s->pip->ing, s->now_ns);
-    /* the steps collected; one more may be launched behind depth others */
+    /* number of steps collected; one more may be launched after depth others */
     full = (room(s) - e->room * (ENG_MAX_DEPTH + 1)) / (256 * 6) + ENG_MAX_DEPTH + 1;
     while (e->epoch < full) {
         (void)eng_poll(e, s->now_ns);
@@ -104,7 +104,7 @@ ends_leave_room_for_results(struct sim_rng *g)
     sim_free(s);
 }
 
-/* Rows that the host learns too late have ended give no tokens. */
+/* Rows that had ended before the host noticed give no tokens. */
 static void
 late_rows_are_no_tokens(struct sim_rng *g)
 {
@@ -164,7 +164,7 @@ poor_graph_end(fdk_stream_t st, struct fdk_graph **ret)
     return rc != 0 ? rc : -ENOMEM;
 }
 
-/* Graphs that cannot be recorded while requests run are done without. */
+/* Graphs that cannot be recorded while requests run are left out. */
 static void
 no_memory_for_graphs(struct sim_rng *g)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Weighted shares of users, credits counted in sequences, rows that are kept,
- * priorities, deadlines while queued.
+ * Weighted shares of users, credits counted in sequences, reserved rows, priorities,
+ * deadlines in the queue.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include "daemon/gate/conf.h"
 #include "tests/unit/gate_fixture.h"
 
-/* The worker does what it was asked for, in full. */
+/* The worker serves a request completely. */
 static void
 work(struct fix *f, uint64_t id, const struct lnk_submit *sub)
 {
@@ -54,7 +54,7 @@ t_two_users(void **state)
         n_a += sub.user == 1000;
         n_b += sub.user == 1001;
         if (n_b < 2)
-            assert_true(n_a <= 5); /* each takes four turns */
+            assert_true(n_a <= 5); /* each needs four turns */
         fix_wdone(&f, id);
         fix_step(&f, 0);
     }
@@ -65,7 +65,7 @@ t_two_users(void **state)
     fix_close(&f);
 }
 
-/* Users with short requests take turns soon, not after a hundred of them. */
+/* Users with short requests take turns early, not after a hundred requests. */
 static void
 t_short_requests(void **state)
 {
@@ -106,8 +106,8 @@ t_short_requests(void **state)
     fix_close(&f);
 }
 
-/* Shares go by tokens, not by requests: short ones among long ones, in a worker
- * that gives each row the same number of tokens in a step. */
+/* Shares count tokens, not requests: short and long requests in a worker that gives each
+ * row the same number of tokens in a step. */
 static void
 t_tokens(void **state)
 {
@@ -260,7 +260,7 @@ t_deadlines(void **state)
     fix_close(&f);
 }
 
-/* A gateway acts for others; fairness goes by whom it acts for. */
+/* A gateway acts for other users; fairness is between these users. */
 static void
 t_delegated(void **state)
 {
@@ -291,7 +291,7 @@ t_delegated(void **state)
 #define N_USER 7
 #define N_EACH 64
 
-/* A user's requests, outside of any session: only the order counts here. */
+/* A user's requests, without a session: only their order matters here. */
 struct crowd {
     struct usr *u;
     struct jreq r[N_EACH];
@@ -306,12 +306,12 @@ draw_cost(unsigned *seed, int shape)
         return 1 + (uint32_t)rand_r(seed) % 100;
     case 1: /* much longer */
         return 1 + (uint32_t)rand_r(seed) % 50000;
-    default: /* now and then a giant */
+    default: /* sometimes very long */
         return rand_r(seed) % 20 == 0 ? 100000 : 1 + (uint32_t)rand_r(seed) % 3000;
     }
 }
 
-/* Every user's share, at every moment, against its weight's share of all. */
+/* Compares every user's share, at every moment, with the share of its weight. */
 static void
 share_round(struct fix *f, unsigned *seed)
 {
@@ -348,10 +348,10 @@ share_round(struct fix *f, unsigned *seed)
         r->n_out = r->cost;
         fair_settle(r);
         fair_return(&f->g->fair, r);
-        fair_push(&f->g->fair, r); /* stays backlogged */
+        fair_push(&f->g->fair, r); /* the user always has queued requests */
         for (unsigned i = 0; i < N_USER; i++) {
             double share = (double)all * c[i].u->weight / (double)weights;
-            /* one request ahead of the last, and each of the others so much */
+            /* the bound: one request, and as much for each other user */
             double most = (double)max,
                    least = -most * N_USER * c[i].u->weight / (double)weights;
             double off = (double)c[i].sent - share;
@@ -367,7 +367,7 @@ share_round(struct fix *f, unsigned *seed)
             fair_remove(&f->g->fair, &c[i].r[k]);
     }
     assert_true(f->g->fair.weight_queued == 0 && f->g->fair.cost_queued == 0);
-    f->g->fair.cost_open = f->g->fair.n_gen = 0; /* these never were open */
+    f->g->fair.cost_open = f->g->fair.n_gen = 0; /* these requests never were open */
 }
 
 static void
@@ -427,17 +427,17 @@ weights_text(void **state)
     assert_int_equal(n, 3);
     assert_true(w[0].key == 0 && w[0].weight == 4 && w[1].key == 1000);
     assert_true(w[2].key == UINT64_MAX && w[2].weight == 1000);
-    /* as many as fit a parameter */
+    /* as many as fit into a parameter */
     for (int i = 0; i < 99; i++)
         (void)snprintf(long_text + strlen(long_text), 8, "%d:1,", i + 1);
     assert_int_equal(fair_parse_weights(long_text, w, &n, err, sizeof(err)), 0);
     assert_int_equal(n, 99);
-    /* one item without an end */
+    /* one item that is too long */
     memset(long_text, 'x', sizeof(long_text) - 1);
     assert_int_equal(fair_parse_weights(long_text, w, &n, err, sizeof(err)), -EINVAL);
 }
 
-/* Two users with endless work: who got how much of the worker? */
+/* Runs two users with endless work. Returns the ratio of their tokens. */
 static double
 ratio_of(struct fix *f, struct fcl *a, struct fcl *b, int steps)
 {
@@ -479,7 +479,7 @@ skip_reload(struct fix *f)
     fix_wnext(f, r);
 }
 
-/* Weights hold through gate and worker, and may change meanwhile. */
+/* Weights hold through gate and worker, and may change at run time. */
 static void
 weights_in_force(void **state)
 {
@@ -504,7 +504,7 @@ weights_in_force(void **state)
     skip_reload(&f);
     ratio = ratio_of(&f, &a, &b, 500);
     assert_true(ratio > 0.25 && ratio < 0.42);
-    /* the file's values again (there is no file): all alike */
+    /* back to the file's values (there is no file): all equal */
     assert_int_equal(cnf_reload(&f.g->cnf, NULL), 0);
     skip_reload(&f);
     ratio = ratio_of(&f, &a, &b, 500);
@@ -514,8 +514,8 @@ weights_in_force(void **state)
     fix_close(&f);
 }
 
-/* Whose answers stop early is charged for what was said, not for what might
- * have been. */
+/* A user whose answers stop early is charged for the tokens generated,
+ * not for the limit. */
 static void
 settled_by_what_was_done(void **state)
 {
@@ -531,7 +531,7 @@ settled_by_what_was_done(void **state)
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     for (int i = 0; i < 60; i++, tag++) {
-        fcl_submit_for(&a, tag, 1, 2000, 0); /* asks for 2000, needs 200 */
+        fcl_submit_for(&a, tag, 1, 2000, 0); /* limit 2000, needs 200 */
         fcl_submit_for(&b, tag, 1, 200, 0);
     }
     fix_step(&f, 0);
@@ -556,7 +556,7 @@ settled_by_what_was_done(void **state)
 
 /* ---- credits and cap ------------------------------------------------------- */
 
-/* Samples are rows: a request of n takes n credits, at most all. */
+/* Each sample is a row: a request of n samples takes n credits, at most all. */
 static void
 credits_are_sequences(void **state)
 {
@@ -572,7 +572,7 @@ credits_are_sequences(void **state)
     fcl_submit_for(&c, 1, 3, 10, 0);
     fcl_submit_for(&c, 2, 4, 10, 0);
     fcl_submit_for(&c, 3, 2, 10, 0);  /* 1 is left */
-    fcl_submit_for(&c, 4, 1, 10, 0);  /* must not pass the one before it */
+    fcl_submit_for(&c, 4, 1, 10, 0);  /* must not overtake the one before it */
     fcl_submit_for(&c, 5, 64, 10, 0); /* more than there are */
     fix_step(&f, 0);
     id[0] = fix_take(&f, &sub, NULL, NULL);
@@ -602,7 +602,7 @@ credits_are_sequences(void **state)
     fix_close(&f);
 }
 
-/* Who came first holds all rows, until somebody else wants some. */
+/* The first user holds all rows until another one wants some. */
 static void
 cap_while_others_wait(void **state)
 {
@@ -618,16 +618,17 @@ cap_while_others_wait(void **state)
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &b, 1001, NULL), FDP_OK);
     for (unsigned i = 1; i <= 100; i++)
-        fcl_submit_for(&a, i, 1, 1, 0); /* so short that a quantum is all of them */
+        fcl_submit_for(&a, i, 1, 1, 0); /* so short that all fit into a quantum */
     fix_step(&f, 0);
     while ((id[n] = fix_take(&f, &sub, NULL, NULL)) != 0)
         user[n++] = 0;
-    assert_int_equal(n, FIX_CREDITS); /* alone: all of them */
+    assert_int_equal(n, FIX_CREDITS); /* the only user: gets all of them */
     held[0] = n;
     for (unsigned i = 1; i <= 10; i++)
         fcl_submit_for(&b, i, 1, 1, 0);
     fix_step(&f, 0);
-    for (int done = 0; done < 13; done++) { /* b's last goes when 12 rows were freed */
+    for (int done = 0; done < 13; done++) { /* b's last request is sent after
+                                             * 12 rows were freed */
         held[user[from]]--;
         work(&f, id[from++], &sub);
         fix_step(&f, 0);
@@ -636,7 +637,7 @@ cap_while_others_wait(void **state)
             held[user[n++]]++;
         }
         assert_int_equal(held[0] + held[1], FIX_CREDITS); /* no row stays unused */
-        if (done < 3) /* b first, until it has what is its due */
+        if (done < 3) /* b first, until it has its share */
             assert_int_equal(held[1], done + 1);
         if (f.g->ses.v[1]->c.usr->queue[FAIR_GEN].active && done >= 3)
             assert_true(held[0] <= 5 && held[1] <= 5);
@@ -654,8 +655,8 @@ cap_while_others_wait(void **state)
     fix_close(&f);
 }
 
-/* 20 users run one request each and want no more: the cap of two others does
- * not leave the other rows empty. */
+/* 20 users run one request each and want no more: the cap of two other users does not
+ * leave the remaining rows empty. */
 static void
 cap_leaves_no_row_unused(void **state)
 {
@@ -688,9 +689,9 @@ cap_leaves_no_row_unused(void **state)
     fix_close(&f);
 }
 
-/* A ping of the worker or a question to its tokenizer waits for no row. */
-/* The last rows go to users who have none: one that has all it may get leaves them,
- * and a newcomer's request goes down at once. */
+/* A ping of the worker or a request to its tokenizer does not wait for a row. */
+/* The last rows are kept for users who have none: a user at its limit leaves them, and a
+ * new user's request is sent at once. */
 static void
 rows_are_kept_for_who_has_none(void **state)
 {
@@ -706,7 +707,7 @@ rows_are_kept_for_who_has_none(void **state)
     fix_open(&f, sets);
     fix_ready(&f); /* 8 credits: 2 of them wait in the worker for a row */
     assert_int_equal(fcl_open(&f, &a, 1000, NULL), FDP_OK);
-    for (uint64_t tag = 100; tag < 120; tag++) /* alone: all of them */
+    for (uint64_t tag = 100; tag < 120; tag++) /* the only user: gets all of them */
         fcl_submit(&a, tag, 1, 1000);
     fix_step(&f, 2);
     for (n = 0; (id = fix_take(&f, &sub, NULL, NULL)) != 0; n++)
@@ -733,7 +734,7 @@ rows_are_kept_for_who_has_none(void **state)
     for (n = 0; fix_take(&f, &sub, NULL, NULL) != 0; n++)
         users += sub.user;
     assert_true(n == 2 && users == 1001 + 1002);
-    /* none kept: all of it is one user's */
+    /* none reserved: one user gets all */
     assert_int_equal(par_set_text(f.g->cnf.ps, "sched.reserved_seqs", "0",
                          PAR_FROM_RUNTIME, (char[256]){ 0 }, 256),
         0);
@@ -748,8 +749,8 @@ rows_are_kept_for_who_has_none(void **state)
     fix_close(&f);
 }
 
-/* Nor is it too late for the first who comes where one may: what another has with the
- * worker by then may take minutes. */
+/* If other users may come, rows are reserved before the first of them does: the requests
+ * that one user has at the worker by then may take minutes. */
 static void
 rows_are_kept_for_who_may_come(void **state)
 {
@@ -810,7 +811,7 @@ questions_wait_for_no_row(void **state)
         assert_true((id = fix_take(&f, &sub, NULL, NULL)) != 0);
         assert_int_equal(sub.req.op, FDP_OP_PING);
     }
-    assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* they have a limit, too */
+    assert_int_equal(fix_take(&f, &sub, NULL, NULL), 0); /* they have a limit too */
     assert_int_equal(f.g->wrk[0].link.credits_used, FIX_CREDITS);
     fix_wdone(&f, id);
     fix_step(&f, 0);
@@ -820,7 +821,7 @@ questions_wait_for_no_row(void **state)
     fix_close(&f);
 }
 
-/* sched.policy = fcfs: arrival alone. */
+/* sched.policy = fcfs: only the order of arrival counts. */
 static void
 fcfs_ignores_priority(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Users' shares of a worker: the gate's queues (fair.c) in front of the worker's
- * scheduler, step by step. Each user has a number of clients, and each of these sends its
- * next request when it has its answer.
+ * Users' shares of a worker: the gate's queues (fair.c) and the worker's scheduler, step
+ * by step. Each user has a number of clients, and each client sends its next request when
+ * it has its answer.
  */
 #include "config.h"
 
@@ -29,9 +29,9 @@
 struct crowd {
     uint32_t n_open, weight;
     int32_t prompt, out; /* tokens of a request */
-    uint32_t n;          /* its samples, 0: 1 */
-    uint32_t limit;      /* tokens of output that it asks for, 0: out */
-    int from, to;        /* steps between which it sends; to 0: always */
+    uint32_t n;          /* samples of a request, 0: 1 */
+    uint32_t limit;      /* limit of output tokens, 0: out */
+    int from, to;        /* first and last step in which it sends; to 0: always */
     /* results */
     struct usr *usr;
     struct jreq jr[MAX_OPEN];
@@ -47,7 +47,7 @@ struct world {
     struct crowd *c;
     struct jreq *of[64]; /* by req.idx */
     int step, n_user, began[64], is_begun[64];
-    uint64_t rows; /* taken, sum over steps */
+    uint64_t rows; /* rows in use, sum over steps */
     uint64_t id;
 };
 
@@ -173,7 +173,7 @@ collect(struct world *w)
         fair_return(&w->fair, j);
         fair_drop(&w->fair, j);
         c->usr->n_inflight--;
-        c->due[j->tag] = w->step + 1; /* the client needs a step to see it */
+        c->due[j->tag] = w->step + 1; /* the client needs a step to see the answer */
         for (int32_t i = 0; i < r->n_seq; i++) {
             free(w->fx->reqs[k].seqs[i].ids);
             free(w->fx->reqs[k].seqs[i].digest);
@@ -189,7 +189,7 @@ run(struct world *w, int steps)
 {
     for (int end = w->step + steps; w->step < end; w->step++) {
         collect(w);
-        /* what ended makes room before the clients that it answered send again */
+        /* a request that ended makes room before its client sends again */
         dispatch(w);
         send_all(w);
         dispatch(w);
@@ -200,7 +200,7 @@ run(struct world *w, int steps)
     }
 }
 
-/* What was before does not count. */
+/* Resets the results: earlier steps do not count. */
 static void
 forget(struct world *w)
 {
@@ -237,8 +237,8 @@ close_world(struct world *w)
 
 /* ---- equal shares ------------------------------------------------------------------ */
 
-/* Tokens of the first two users, by weight, in windows of a number of steps: equal within so
- * much, while all rows work. */
+/* Checks that the weighted tokens of the first two users are equal within a tolerance, in
+ * windows of a number of steps, while all rows are in use. */
 static void
 want_equal(const struct crowd *given, int n, int window, double within)
 {
@@ -266,8 +266,8 @@ want_equal(const struct crowd *given, int n, int window, double within)
     close_world(&w);
 }
 
-/* In any order of arrival: answers that end together must not give rows back to their user
- * for good. */
+/* Shares are equal in any order of arrival: rows of answers that end together must not
+ * stay with their user for ever. */
 static void
 requests_buy_nothing(void **state)
 {
@@ -316,7 +316,8 @@ weights_count(void **state)
         2, 5000, 0.1);
 }
 
-/* What was asked for and not needed costs nothing: neither in the end nor until then. */
+/* Tokens of the limit that are not generated cost nothing, neither at the
+ * end nor before it. */
 static void
 answers_end_early(void **state)
 {
@@ -328,8 +329,8 @@ answers_end_early(void **state)
 
 /* ---- few requests ------------------------------------------------------------------ */
 
-/* One request at a time cannot fill a share: the other has the rest. It waits for a row,
- * and for no other's turn. */
+/* A user with one request at a time cannot use its share: the other user gets the rest.
+ * Its request waits for a free row, not for the other user's turn. */
 static void
 the_rest_is_used(void **state)
 {
@@ -345,15 +346,15 @@ the_rest_is_used(void **state)
     forget(&w);
     run(&w, 3000);
     assert_true((double)w.rows / 3000 > 0.94 * ROWS);
-    assert_true(
-        c[0].n_done >= 3000 / 105); /* an answer takes 51 steps, a row as long to come */
+    assert_true(c[0].n_done >= 3000 / 105); /* an answer takes 51 steps, and
+                                     * waiting for a row as long */
     assert_true(c[0].most_wait <= 53);
     assert_true(c[1].n_done > 3000 / 51 * (ROWS - 2));
     close_world(&w);
 }
 
-/* With as many requests as rows a user has nearly its share: those of the other that the
- * worker has do not keep its own from rows. */
+/* A user with as many requests as there are rows has nearly its share: the other user's
+ * requests at the worker do not keep its own from rows. */
 static void
 few_have_rows(void **state)
 {
@@ -372,7 +373,7 @@ few_have_rows(void **state)
     close_world(&w);
 }
 
-/* Who was away has no claim to what others had meanwhile. */
+/* A user who was away has no claim to tokens that others got meanwhile. */
 static void
 idle_time_is_no_credit(void **state)
 {
@@ -382,7 +383,7 @@ idle_time_is_no_credit(void **state)
     (void)state;
     for (int before = 0; before < 2; before++) {
         memset(c, 0, sizeof(c));
-        /* it never was here, or had one at a time */
+        /* the user had no requests before, or one at a time */
         c[0] = (struct crowd){ .n_open = 500, .prompt = 6, .out = 50, .from = 4000 };
         c[1] = (struct crowd){ .n_open = 500, .prompt = 6, .out = 50 };
         open_world(&w, c, 2);
@@ -400,8 +401,8 @@ idle_time_is_no_credit(void **state)
     }
 }
 
-/* No user starves: neither one whose requests need all credits, nor one next to those that
- * come and go. */
+/* No user starves: neither one whose requests need all credits, nor one among
+ * users that come and go. */
 static void
 none_starves(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What each family's config.json makes of its program. That the numbers are right is
- * p_model's to say. */
+/* The program that each family's config.json gives. Numerical results are
+ * checked by p_model. */
 #include "config.h"
 
 #include <errno.h>
@@ -52,7 +52,8 @@ refused(const char *json, const char *line)
         fail_msg("%s: rc %d, '%s'; expected '%s'", json, rc, err, line);
 }
 
-/* The n-th operation of that kind, from 0, that a step of all tokens runs. */
+/* The n-th operation of that kind, from 0, that a step with outputs
+ * for all tokens runs. */
 static const struct mdl_op *
 op_of(const struct mdl_program *p, enum mdl_op_kind kind, int n)
 {
@@ -78,7 +79,7 @@ weight(const struct mdl_program *p, int32_t w)
     return w < 0 ? "" : p->w[w].name[0];
 }
 
-/* Norms of layer 1, in their order, and the final one: "PRE name", "POST name". */
+/* Checks the norms of layer 1, in order, and the final one: "PRE name", "POST name". */
 static void
 norms_are(const struct mdl_program *p, const char *const *want, int n)
 {
@@ -103,7 +104,7 @@ norms_are(const struct mdl_program *p, const char *const *want, int n)
 static void
 olmo2(void **state)
 {
-    /* What is behind a layer's MLP is in the next layer. */
+    /* The norm after a layer's MLP is in the next layer's program. */
     static const char *const norms[] = { "POST " L0 "post_feedforward_layernorm.weight",
         "POST " L1 "post_attention_layernorm.weight" };
     struct mdl_program *p = build(MODEL("olmo2", ""));
@@ -134,7 +135,7 @@ olmo3(void **state)
     (void)state;
     norms_are(p, norms, 2);
     assert_int_equal(p->cfg.qk_norm, MDL_QK_ALL);
-    /* Every fourth layer sees all, and its rotations alone are scaled. */
+    /* Every fourth layer has full attention, and only its rotations are scaled. */
     for (int i = 0; i < 4; i++) {
         assert_int_equal(op_of(p, MDL_OP_ATTENTION, i)->window, i == 3 ? 0 : 64);
         assert_int_equal(op_of(p, MDL_OP_QKV, i)->in2, (i == 3 ? rope : local)->out);
@@ -323,7 +324,8 @@ gemma3(void **state)
 #define IMAGES(text, more) \
     "{\"model_type\":\"gemma3\",\"text_config\":{" text "}" more "}"
 
-/* The text model of one that sees images, with what its config.json leaves out. */
+/* The text model of a multimodal model, with defaults for fields missing
+ * in its config.json. */
 static void
 gemma3_images(void **state)
 {
@@ -397,8 +399,8 @@ glm4(void **state)
     mdl_free(p);
 }
 
-/* A Llama whose config.json has a partial_rotary_factor rotated half of each head, and
- * answered otherwise than in transformers, where Phi-3 and GLM alone read it. */
+/* Regression: a Llama with a partial_rotary_factor in its config.json rotated half of
+ * each head and differed from transformers, where only Phi-3 and GLM read that field. */
 static void
 partial_factor(void **state)
 {
@@ -442,9 +444,10 @@ heads_are(const char *json, int32_t kv, int32_t dim)
     mdl_free(p);
 }
 
-/* Without num_key_value_heads, weights of a GLM or Gemma that transformers loads did not have
- * the shape that fdd asked for: their classes have defaults of their own. So it was for an
- * ERNIE whose head_dim is null, and a Mistral with an attention_bias, which it has not. */
+/* Regression: without num_key_value_heads, weights of a GLM or Gemma did not have the
+ * shape that fdd expected, though transformers loads them: their classes have their own
+ * defaults. The same held for an ERNIE whose head_dim is null, and for a Mistral with
+ * attention_bias, which Mistral does not have. */
 static void
 class_defaults(void **state)
 {
@@ -468,8 +471,9 @@ class_defaults(void **state)
     mdl_free(p);
 }
 
-/* A Phi-3 without original_max_position_embeddings took the long factors behind another
- * length than in transformers, whose class has 4,096 whatever stands next to the type. */
+/* Regression: a Phi-3 without original_max_position_embeddings switched to the
+ * long factors at another length than transformers, whose class has 4,096
+ * whatever stands next to the type. */
 static void
 phi3_original(void **state)
 {
@@ -484,9 +488,9 @@ phi3_original(void **state)
 
 #define YARN "\"rope_type\":\"yarn\",\"factor\":4"
 
-/* Gemma 3 and OLMo 3 have rotations for each kind of layers, and transformers reads none that
- * stand next to these: fdd took a rope_parameters without kinds, and the original length of
- * config.json itself, and answered otherwise. */
+/* Regression: Gemma 3 and OLMo 3 have rotations for each kind of layer, and transformers
+ * ignores other settings next to them. fdd took a rope_parameters without kinds, and the
+ * original length of config.json itself, and gave other answers. */
 static void
 rope_kinds(void **state)
 {
@@ -522,9 +526,9 @@ window_is(const char *json, int layer, int want)
     mdl_free(p);
 }
 
-/* Mistral, Phi-3, Gemma and OLMo 3 lost their windows to use_sliding_window = false, or to
- * max_window_layers in their first layers; transformers reads these of Qwen, and SmolLM3 the
- * first. */
+/* Regression: Mistral, Phi-3, Gemma and OLMo 3 lost their windows with use_sliding_window
+ * = false, or in their first layers with max_window_layers. transformers reads both only
+ * for Qwen, and the first for SmolLM3. */
 static void
 window_fields(void **state)
 {
@@ -606,8 +610,8 @@ dynamic(void **state)
     mdl_free(p);
 }
 
-/* What names something of a graph is refused, or, where it says that it is not there, listed as all
- * that changes nothing. */
+/* Fields that would change the graph are refused; with a value that turns the feature off
+ * they are listed among the fields without effect. */
 static void
 fields(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdbench: percentiles, what a run sends, its log and summary, the search for
- * a limit, options and files. */
+/* fdbench: percentiles, the requests of a run, its log and summary, the search for a
+ * limit, options and files. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -47,7 +47,7 @@ test_percentile(void **state)
     json_decref(d);
 }
 
-/* Sizes and values of all kinds; python prints what it makes of them. */
+/* Percentiles of arrays of many sizes and kinds, as numpy computes them. */
 static const char numpy_program[] =
     "import sys, struct\n"
     "try: import numpy as np\n"
@@ -118,7 +118,7 @@ test_numpy(void **state)
     rc = pclose(f);
     unlink(path);
     unlink(prog);
-    /* No python3, or none with numpy. */
+    /* No python3, or no numpy. */
     if (n_line == 0 && rc != 0)
         skip();
     assert_int_equal(n_line, sizeof(sizes) / sizeof(sizes[0]));
@@ -126,7 +126,7 @@ test_numpy(void **state)
 
 /* ---- arrivals and lengths ------------------------------------------------ */
 
-/* Mean of the gaps in seconds and their coefficient of variation. */
+/* Mean of the gaps in seconds, and their coefficient of variation. */
 static void
 gaps_of(enum fdb_arrival arrival, double burst, double *ret_mean, double *ret_cv)
 {
@@ -198,7 +198,7 @@ test_ramp(void **state)
         else
             after++;
     }
-    /* 100/s growing by 20/s each second: 750, 1250, and 600 at 300/s. */
+    /* 100/s, growing by 20/s each second: 750, 1250, then 600 at 300/s. */
     assert_in_range(early, 660, 840);
     assert_in_range(late, 1130, 1370);
     assert_in_range(after, 510, 690);
@@ -331,7 +331,7 @@ test_text(void **state)
         while (fdb_work_next(w, &a)) {
             assert_int_equal(fdb_work_prompt(w, &a, &p), 0);
             assert_int_equal(fct_check_utf8("a prompt", p.p, p.n), 0);
-            /* What is cut in the middle of a character is made whole. */
+            /* Text cut in the middle of a character is completed. */
             assert_true((double)p.n >= a.n_new * 3.5);
             assert_true((double)p.n <= a.n_new * 3.5 + 12);
         }
@@ -418,7 +418,7 @@ test_summary(void **state)
         N(s, "max_concurrent_requests") == 5 && N(s, "sends_delayed") == 2);
     d = json_object_get(s, "ttft_ms");
     assert_true(N(d, "n") == 2 && N(d, "mean") == 30 && N(d, "min") == 20);
-    /* One token has no time per token. */
+    /* An answer of one token has no time per output token. */
     d = json_object_get(s, "tpot_ms");
     assert_true(N(d, "n") == 1 && N(d, "mean") == 15);
     d = json_object_get(s, "itl_ms");
@@ -429,7 +429,7 @@ test_summary(void **state)
     assert_true(fdb_figure(s, "queue_ms", "mean", NULL) == 1 &&
         fdb_figure(s, "prompt_len", "mean", NULL) == 10 &&
         fdb_figure(s, "output_len", "mean", NULL) == 2);
-    /* One of five within: 20 ms, not 40, and three that failed. */
+    /* One of five is within the limits: 20 ms, not 40, and three failed. */
     assert_true(N(s, "goodput_per_s") == 2 && N(s, "attainment") == 0.2);
     json_decref(s);
     s = fdb_summarize(&log, 1, &run, &(struct fdb_slo){ .e2e_ms = 50 });
@@ -467,7 +467,7 @@ test_within(void **state)
 
 /* ---- search -------------------------------------------------------------- */
 
-/* n requests, one each 10 ms, of which the last is late_ms late. */
+/* Checks n requests at 10 ms intervals, the last of which is sent late_ms late. */
 static int
 falls_behind(uint32_t n, double late_ms, uint32_t turn)
 {
@@ -482,7 +482,7 @@ falls_behind(uint32_t n, double late_ms, uint32_t turn)
         r.turn = i + 1 == n ? turn : 0;
         assert_int_equal(fdb_log_rec(&log, &r, NULL), 0);
     }
-    /* neither another repeat nor the warm-up counts */
+    /* other repeats and the warm-up do not count */
     assert_int_equal(
         fdb_log_rec(&log,
             &(struct fdb_rec){ .repeat = 1, .t_due = 1, .t_send = UINT64_C(1) << 40 }, NULL),
@@ -508,7 +508,7 @@ test_behind(void **state)
     assert_false(falls_behind(101, 49, 0));
     assert_true(falls_behind(101, 51, 0));
     assert_false(falls_behind(101, 51, 1));
-    /* a moment is none, however short the run */
+    /* a short moment does not count, however short the run */
     assert_false(falls_behind(2, 9, 0));
     assert_true(falls_behind(2, 11, 0));
 }

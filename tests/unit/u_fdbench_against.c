@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdbench serve --against: two reports become a table, and a report of something
- * else is refused with what differs. */
+/* fdbench serve --against: two reports become a table; a report of a different run is
+ * refused, and the error names the difference. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -32,7 +32,7 @@ dist(double p50, double p99, double max)
         max);
 }
 
-/* Figures scaled by x, those of time the other way round. */
+/* Scales rates by x and times by 1 / x. */
 static json_t *
 sum(double x)
 {
@@ -77,7 +77,7 @@ report_of(const struct fdb_result *m)
     return j;
 }
 
-/* Into a file, as --json writes it, and back. */
+/* Writes a report to a file, as --json does, and reads it back. */
 static json_t *
 through_file(json_t *j, int any, int *ret_rc)
 {
@@ -106,7 +106,7 @@ table(const json_t *before, const json_t *now)
     return text;
 }
 
-/* The line that begins with label, its blanks as one. */
+/* Returns the line that begins with label, with each run of blanks as one. */
 static const char *
 line(const char *text, const char *label)
 {
@@ -139,7 +139,7 @@ two_files_one_table(void **state)
     (void)state;
     make(&a, 1);
     make(&b, 2);
-    /* what may differ: the path of the same trace, the seed, who and where */
+    /* allowed differences: the path of the same trace, the seed, user and machine */
     b.cfg.trace = "elsewhere/open.csv";
     b.cfg.seed = a.cfg.seed + 1;
     json_object_set_new(b.daemon, "commit", json_string("def5678"));
@@ -191,8 +191,8 @@ no_goodput(struct fdb_result *m)
     json_object_set_new(one, "attainment", json_null());
 }
 
-/* Goodput under other limits is another figure; a daemon that said nothing of itself
- * and control characters of a file do no harm. */
+/* Goodput under other limits is not compared; a report without data about the daemon and
+ * control characters of a file do no harm. */
 static void
 limits_and_unknowns(void **state)
 {
@@ -217,7 +217,7 @@ limits_and_unknowns(void **state)
     assert_null(strchr(text, '\033'));
     free(text);
     json_decref(is);
-    /* of limits that a search alone looks at, none */
+    /* limits that only a search uses do not count */
     a.cfg.slo_attain = 0.5;
     b.cfg.slo.itl_ms = 0;
     json_decref(was);
@@ -354,7 +354,7 @@ as_text(struct fdb_result *m)
     m->cfg.text = 1;
 }
 
-/* Each is one change of the earlier report, and named alone. */
+/* Each is one change of the earlier report, and only that is named. */
 static void
 refused(void **state)
 {
@@ -399,7 +399,7 @@ refused(void **state)
     fdb_result_fini(&b);
 }
 
-/* Of options that only a closed or a drawn load has. */
+/* Differences in options that only a closed or a random load has. */
 static void
 refused_loads(void **state)
 {
@@ -434,7 +434,7 @@ refused_loads(void **state)
         fdb_against_differs(was, is, why, sizeof(why)));
     for (i = 0; i < sizeof(says) / sizeof(says[0]); i++)
         assert_non_null(strstr(why, says[i]));
-    /* counted also where they do not fit */
+    /* also counted if they do not fit */
     assert_int_equal(sizeof(says) / sizeof(says[0]),
         fdb_against_differs(was, is, cut, sizeof(cut)));
     assert_true(strlen(cut) == sizeof(cut) - 1 && strncmp(cut, why, strlen(cut)) == 0);
@@ -498,7 +498,7 @@ wrong_files(void **state)
     fdb_result_fini(&a);
 }
 
-/* A file of other contents, let through by --against-any, gives a table of dashes. */
+/* A file with other contents, allowed by --against-any, gives a table of dashes. */
 static void
 empty_report(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdbench's load: runs against a gate that a script answers for. */
+/* fdbench's load: runs with a scripted gate. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -56,7 +56,7 @@ load_of(struct fdb_load *l, const struct fdb_cfg *c)
     assert_int_equal(fct_open(&fct, 65536, &l->session), 0);
 }
 
-/* What holds of every log. */
+/* Checks that hold for every log. */
 static void
 check_log(const struct fdb_log *log, const struct fdb_run *run, uint32_t n_warm)
 {
@@ -149,7 +149,7 @@ test_open_loop(void **state)
     fdc_close(l.session);
 }
 
-/* Prompts cut from word, which begin with it where chance says so. */
+/* Runs prompts cut from word. Returns how many begin with it, by chance. */
 static uint32_t
 text_run(struct fdb_cfg *c, const char *word, uint32_t n)
 {
@@ -188,7 +188,7 @@ test_refusals(void **state)
     load_of(&l, &c);
     listen_begin();
     assert_int_equal(fdb_load_run(&l, 0, &log, &run), 0);
-    /* Said once, with the parameter; nothing is sent again. */
+    /* The error is reported once, with the parameter; nothing is sent again. */
     assert_non_null(strstr(listen_end(), "E_BAD_PARAM"));
     assert_non_null(strstr(said, "top_p"));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
@@ -205,8 +205,8 @@ test_refusals(void **state)
     fdc_close(l.session);
 }
 
-/* Conversations whose later turns are larger than the session takes: those fail when they are
- * sent, and no other turn that is ready is lost. */
+/* Conversations whose later turns are larger than the session accepts: those fail when
+ * they are sent, and no other ready turn is lost. */
 static void
 test_turns_fail_at_once(void **state)
 {
@@ -264,7 +264,7 @@ interrupt(void *arg)
     return arg;
 }
 
-/* The last test: what was interrupted stays so. */
+/* The last test, as an interrupt stays in effect. */
 static void
 test_interrupt(void **state)
 {
@@ -305,6 +305,6 @@ main(void)
         cmocka_unit_test_setup_teardown(test_daemon_gone, setup, teardown),
         cmocka_unit_test_setup_teardown(test_interrupt, setup, teardown) };
 
-    (void)alarm(60); /* a run that does not end fails */
+    (void)alarm(60); /* a run that does not end fails the test */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdbench's reports: numbers over repeats, text, JSON and CSV that agree with
- * each other, HTML that stays small and escaped, and what a browser draws of it. */
+/* fdbench's reports: numbers over repeats; text, JSON and CSV agree with each other; HTML
+ * is small and escaped, and a browser draws it. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -161,7 +161,7 @@ make_steps(struct fdb_result *r)
 
 enum form { TEXT, CSV, HTML };
 
-/* What a report writes; free() it. */
+/* Returns the output of a report; free() it. */
 static char *
 written(const struct fdb_result *r, enum form form)
 {
@@ -204,7 +204,7 @@ at(const json_t *j, const char *a, const char *b, const char *c)
 
 /* ---- the page ------------------------------------------------------------------ */
 
-/* What the page embeds. */
+/* Returns the data that the page embeds. */
 static json_t *
 data_of(const char *page)
 {
@@ -218,7 +218,8 @@ data_of(const char *page)
     return j;
 }
 
-/* What a browser makes of it, without its scripts; NULL: there is no browser. free() it. */
+/* Returns the page as a browser renders it, without its scripts; NULL if there is no
+ * browser. free() it. */
 static char *
 rendered(const char *page)
 {
@@ -375,7 +376,7 @@ text_has_every_metric(void **state)
     fdb_result_fini(&r);
 }
 
-/* Nothing ended well: no percentile exists, and no output says otherwise. */
+/* No request succeeded: there are no percentiles, and no output has any. */
 static void
 nothing_measured(void **state)
 {
@@ -479,7 +480,7 @@ csv_has_it_all(void **state)
     fdb_result_fini(&r);
 }
 
-/* The committed script computes the same numbers from the log, and sees one
+/* The script in the repository computes the same numbers from the log, and detects one
  * changed nanosecond. */
 static void
 recomputed(void **state)
@@ -520,7 +521,7 @@ recomputed(void **state)
     fdb_result_fini(&r);
 }
 
-/* Texts of others are in the data alone, where none of them is markup. */
+/* Foreign texts appear only in the data, where none can be markup. */
 static void
 html_is_escaped(void **state)
 {
@@ -539,7 +540,7 @@ html_is_escaped(void **state)
     assert_null(strstr(page, "de<mo>"));
     assert_null(strstr(page, "<!--<"));
     assert_non_null(strstr(page, "de\\u003cmo> \xef\xbf\xbd model"));
-    /* nothing but itself, and no script but its own */
+    /* no external resources, and no script but its own */
     assert_null(strstr(page, "http://"));
     assert_null(strstr(page, "https://"));
     assert_null(strstr(page, "src="));
@@ -548,7 +549,7 @@ html_is_escaped(void **state)
     assert_null(strstr(page, "nan"));
     assert_non_null(strstr(page,
         "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-"));
-    /* the report as --json has it, to nine digits */
+    /* the report equals that of --json to nine digits */
     data = data_of(page);
     report = fdb_report_json(&r);
     text = json_dumps(report, JSON_REAL_PRECISION(9) | JSON_SORT_KEYS);
@@ -566,7 +567,8 @@ html_is_escaped(void **state)
     fdb_result_fini(&r);
 }
 
-/* The plots' data: all tokens, the most requests open, gaps within the right step. */
+/* The data of the plots: all tokens, the highest number of open requests,
+ * gaps in the right bin. */
 static void
 html_over_time(void **state)
 {
@@ -593,7 +595,7 @@ html_over_time(void **state)
     }
     assert_int_equal(800, i);
     assert_true(tokens == fct_real(repeat(&r, 0), "output_tokens"));
-    /* a dot is a request: 196 that ended well, and 4 */
+    /* each dot is a request: 196 succeeded, 4 failed */
     json_array_foreach(at(time, "dots", NULL, NULL), i, column)
         n_failed += json_is_true(json_array_get(column, 2));
     assert_true(i == 200 && n_failed == 4);
@@ -636,7 +638,7 @@ html_is_drawn(void **state)
     assert_int_equal(count(text, "<svg"), count(text, "</svg>"));
     assert_int_equal(count(text, "<table"), count(text, "</table>"));
     assert_int_equal(0, count(text, "no data"));
-    /* the name's own marks, and none of the page's */
+    /* the marks of the name are text, not tags of the page */
     assert_null(strstr(text, "de<mo>"));
     assert_non_null(strstr(text, "de&lt;mo&gt; \xef\xbf\xbd model"));
     assert_null(strstr(text, "<b>&amp;\"quoted"));
@@ -645,7 +647,7 @@ html_is_drawn(void **state)
     assert_null(strstr(text, "undefined"));
     assert_null(strstr(text, "Infinity"));
     free(text);
-    /* another script does not run; without the policy it does, and sees the ticks */
+    /* a foreign script does not run; without the policy it does, and sees the ticks */
     f = open_memstream(&probed, &n);
     text = strstr(page, end);
     fprintf(f,

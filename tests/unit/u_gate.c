@@ -695,8 +695,8 @@ t_permanent(void **state)
     }
 }
 
-/* Right behind fdctl --wait, status knew no model: the worker said in its memory that it was
- * ready, and the gate had not read its record. */
+/* Regression: right after fdctl --wait, status reported no model. The worker had set its
+ * state to ready, but the gate had not read its record yet. */
 static void
 t_ready_unread(void **state)
 {

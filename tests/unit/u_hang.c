@@ -104,7 +104,7 @@ t_beats(void **state)
     k.b.beats++;
     k.now += LOOK_NS;
     assert_int_equal(look(&k), HNG_MOVES);
-    /* all of the time again */
+    /* the full time starts again */
     assert_int_equal(until(&k, HNG_KILL, 60000), 5100);
 }
 

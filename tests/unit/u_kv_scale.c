@@ -31,8 +31,8 @@
 #define LAYERS   2 /* of the checkpoints used here */
 #define HEADS    2
 #define SCALES   (LAYERS * 2 * HEADS)
-/* Most that fp8 keys and values may move a logprob from the fp32 cache, whose
- * elements they keep to 1/16. */
+/* Largest allowed difference of a logprob between an fp8 and an fp32 cache; fp8 keeps
+ * an element to 1/16. */
 #define TOL     0.25
 #define QWEN    "qwen3-bf16"
 #define K_NAME  "model.layers.%d.self_attn.k_scale"
@@ -76,7 +76,7 @@ add_f32(const char *name, int layer, const char *shape, float a, float b)
     add(name, layer, "F32", shape, v, strcmp(shape, "[2]") == 0 ? 8 : 4);
 }
 
-/* The table [layer][K or V][head] as tensors. */
+/* Adds the table [layer][K or V][head] as tensors. */
 static void
 add_table(const float table[SCALES])
 {
@@ -129,7 +129,7 @@ write_file(const char *file, const void *a, size_t a_n, const void *b, size_t b_
     assert_int_equal(fclose(f), 0);
 }
 
-/* Rows [first, first + n) of a matrix in a file of this size become zeros. */
+/* Sets rows [first, first + n) of a matrix to zeros, in a file of this size. */
 static void
 zero_rows(char *file, size_t size, const char *name, uint64_t first, uint64_t n)
 {
@@ -155,7 +155,7 @@ zero_rows(char *file, size_t size, const char *name, uint64_t first, uint64_t n)
     wts_tensors_free(t, n_t);
 }
 
-/* A copy of a checkpoint with extra[] behind its tensors. */
+/* Writes a copy of a checkpoint with extra[] added after its tensors. */
 static void
 make(const char *model, const char *zero, uint64_t first, uint64_t n)
 {
@@ -204,7 +204,8 @@ make(const char *model, const char *zero, uint64_t first, uint64_t n)
 
 /* ---- reading them ------------------------------------------------------------ */
 
-/* Plan the model and take its scales: 0, or -EINVAL with part in the line. */
+/* Plans the model and reads its scales. Expects 0, or -EINVAL with
+ * `part` in the error. */
 static void
 take(float ret[SCALES], int want_n, const char *part)
 {
@@ -356,7 +357,7 @@ bad_values(void **state)
     refuse(4, "element 0 is inf;");
 }
 
-/* What only looks like a scale is not part of the model. */
+/* Tensors that only look like scales are not used. */
 static void
 other_names(void **state)
 {
@@ -407,8 +408,8 @@ on_record(void *arg, struct sim_req *r, const struct fdp_rec *rec)
     a->n++;
 }
 
-/* Scales as a quantizer makes them from what an fp32 cache holds: the largest
- * magnitude becomes e4m3's, 448. */
+/* Computes scales from an fp32 cache as a quantizer does: the largest magnitude maps to
+ * that of e4m3, 448. */
 static void
 calibrate(const struct runner *run, float ret[SCALES])
 {
@@ -431,8 +432,9 @@ calibrate(const struct runner *run, float ret[SCALES])
     }
 }
 
-/* Logprobs of a fixed prompt, in chunks, of the model in dir; the table the
- * device has must be want (NULL: none). ret_table: what the cache calls for. */
+/* Computes the logprobs of a fixed prompt, in chunks, with the model in dir. The
+ * scale table on the device must be want (NULL: none). ret_table: the scales that
+ * the cache would need. */
 static void
 ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret, float ret_table[SCALES])
 {
@@ -523,8 +525,8 @@ logprobs(void **state)
     }
 }
 
-/* A scale so large that all rounds to 0 takes one head of one layer out, as
- * zeros in its rows of the projection do: each scale is where it belongs. */
+/* A scale so large that all values round to 0 removes one head of one layer, as zeros in
+ * its rows of the projection do. So each scale is applied at its place. */
 static void
 every_scale_has_its_head(void **state)
 {

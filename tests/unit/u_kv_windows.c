@@ -31,15 +31,15 @@ groups(int32_t n_block, int32_t n_host, int32_t max_copy)
     return kv;
 }
 
-/* The first token that one at position pos reads. */
+/* The first token that the token at position pos reads. */
 static int32_t
 first_read(int32_t g, int32_t pos)
 {
     return window[g] > 0 && pos >= window[g] ? pos - window[g] + 1 : 0;
 }
 
-/* Blocks go when no token from a position on reads one of their tokens, not before, and
- * come back when the step that may read them is collected. */
+/* Blocks are dropped once no token from a position on reads them, not before, and become
+ * free when the last step that may read them is collected. */
 static void
 blocks_behind_windows_go(void **state)
 {
@@ -65,7 +65,7 @@ blocks_behind_windows_go(void **state)
         assert_int_equal(kv_held(kv, 0), held);
         assert_int_equal(held + kv->n_deferred + kv->n_free, 60);
     }
-    /* the last ones of the two windows: 42 / 4 - 1 and 37 / 4 - 1 places went */
+    /* the two windows dropped 42 / 4 and 37 / 4 blocks */
     assert_int_equal(kv->n_deferred, 10 + 9);
     kv_collect(kv, MAX_LEN - 8);
     assert_int_equal(kv->n_deferred, 2 + 2);
@@ -77,8 +77,8 @@ blocks_behind_windows_go(void **state)
     kv_free(kv);
 }
 
-/* What a sequence holds at a time is what kv_most() and kv_lack_from() say, with chunks of
- * the largest step. */
+/* With the largest chunks, a sequence holds as many blocks as kv_most() and
+ * kv_lack_from() predict. */
 static void
 no_more_is_held_than_planned(void **state)
 {
@@ -105,13 +105,14 @@ no_more_is_held_than_planned(void **state)
         kv_drop(kv, 0, 0);
     }
     assert_true(most > all - N_GROUP && most <= all);
-    /* one that begins behind what the cache has lacks what it does not attach */
+    /* a sequence that begins after a cached prefix lacks the blocks that
+     * it does not attach */
     assert_int_equal(kv_lack_from(kv, 24, MAX_LEN / B, 1), 12 + 5 + 6);
     assert_int_equal(kv_lack_from(kv, 24, MAX_LEN / B, 0), 12 - 6 + 5 - 2 + 6 - 3);
     kv_free(kv);
 }
 
-/* Positions of a 12-block text at which a prefix may end are those with whole windows. */
+/* Longest prefix of a 12-block text, among its first n blocks, with complete windows. */
 static int32_t
 longest(const uint8_t there[N_GROUP][MAX_LEN / B], int32_t n)
 {
@@ -127,7 +128,7 @@ longest(const uint8_t there[N_GROUP][MAX_LEN / B], int32_t n)
     return n;
 }
 
-/* A text of 12 blocks computed token by token: blocks behind its windows are idle. */
+/* A text of 12 blocks computed token by token: blocks that left its windows are idle. */
 static void
 compute(struct kv *kv, int32_t slot, const struct kv_hash *h)
 {
@@ -139,8 +140,9 @@ compute(struct kv *kv, int32_t slot, const struct kv_hash *h)
     }
 }
 
-/* A prefix of `used` blocks was used last. Another text takes blocks that are idle, the oldest
- * first. What is found of the first n blocks is the longest prefix with whole windows. */
+/* A prefix of `used` blocks was used last. Another text takes idle blocks, the
+ * oldest first. The lookup of the first n blocks must find the longest prefix
+ * with complete windows. */
 static int32_t
 found_after(const struct kv_hash *h, int32_t used, int32_t take, int32_t n)
 {
@@ -232,7 +234,8 @@ groups_have_their_own_blocks(void **state)
     kv_free(kv);
 }
 
-/* A sample begins with the blocks that its first token sees, while the other has them. */
+/* A sample begins with the blocks that its first token reads, while the other
+ * sample still has them. */
 static void
 samples_share_windows(void **state)
 {
@@ -274,8 +277,8 @@ samples_share_windows(void **state)
     kv_free(kv);
 }
 
-/* What was evicted comes back for whole windows, or, without commands for all of it, only
- * what is on the device is of use. */
+/* Evicted blocks come back for complete windows. If there are too few copy commands for
+ * that, only the blocks on the device are used. */
 static void
 windows_come_back_from_the_host(void **state)
 {
@@ -299,7 +302,7 @@ windows_come_back_from_the_host(void **state)
         kv_check(kv);
         if (max_copy == 64) {
             assert_int_equal(m.n, 11);
-            /* 44 - 5 and 44 - 10 are the first tokens that the one at 44 sees */
+            /* 44 - 5 and 44 - 10 are the first tokens that the token at 44 reads */
             assert_int_equal(m.n_host, 11 + 11 - 9 + 11 - 8);
             assert_int_equal(kv_attach(kv, 0, h, 11), 11);
             assert_int_equal(kv->n_copy, m.n_host);
@@ -315,7 +318,7 @@ windows_come_back_from_the_host(void **state)
     }
 }
 
-/* A block that went before its tokens were known keeps no name. */
+/* A block dropped before its tokens were known keeps no name. */
 static void
 blocks_that_went_get_no_name(void **state)
 {

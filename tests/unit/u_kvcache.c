@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The block pool by hand: misuse, limits, who shares and who gives way. */
+/* The block pool by hand: misuse, limits, sharing, eviction. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -47,7 +47,7 @@ grows_to_the_last_block(void **state)
     assert_int_equal(kv_blocks(kv, 17), 2);
     assert_int_equal(kv_grow(kv, 0, 48), 0);
     assert_int_equal(kv->n_free, 1);
-    /* too much for what is left: nothing changes */
+    /* more than is left: nothing changes */
     assert_int_equal(kv_grow(kv, 1, 32), -ENOSPC);
     assert_int_equal(kv->n_held[1], 0);
     assert_int_equal(kv->n_free, 1);
@@ -87,7 +87,7 @@ blocks_wait_for_their_step(void **state)
     (void)state;
     assert_int_equal(kv_grow(kv, 0, 32), 0);
     assert_int_equal(kv_grow(kv, 1, 32), 0);
-    /* in whatever order, and epochs of one list (16 apart) too */
+    /* in any order, also epochs of the same list (16 apart) */
     kv_drop(kv, 1, 22);
     kv_drop(kv, 0, 6);
     kv_check(kv);
@@ -125,7 +125,7 @@ shared_from_the_step_that_fills_it(void **state)
     assert_int_equal(kv_attach(kv, 1, h, 4), 3);
     assert_int_equal(kv_available(kv), 5);
     assert_memory_equal(kv->table, kv->table + kv->stride, 3 * sizeof(int32_t));
-    /* it grows behind them; the holders give up one after the other */
+    /* it grows after them; the holders drop them one after another */
     assert_int_equal(kv_grow(kv, 1, 13), 0);
     kv_check(kv);
     kv_drop(kv, 0, 4);
@@ -138,7 +138,7 @@ shared_from_the_step_that_fills_it(void **state)
     m = found(kv, h, 4);
     assert_int_equal(m.n, 3);
     assert_int_equal(m.n_idle, 0);
-    /* attached while pending_free, given back again, collected */
+    /* attached while pending_free, dropped again, collected */
     assert_int_equal(kv_attach(kv, 2, h, 3), 3);
     kv_check(kv);
     assert_int_equal(kv->n_deferred, 0);
@@ -216,12 +216,12 @@ same_contents_twice_stay_private(void **state)
     assert_int_equal(kv->table[2 * kv->stride + 2], kv->table[kv->stride + 2]);
     kv_drop(kv, 1, 0);
     kv_check(kv);
-    /* two of them were known by nothing */
+    /* two of them had no name */
     assert_int_equal(kv->n_free, 3);
     kv_free(kv);
 }
 
-/* Nothing of what it attaches may be what it evicts. */
+/* An attach must not evict the blocks that it attaches. */
 static void
 attach_never_evicts_what_it_attaches(void **state)
 {
@@ -243,7 +243,7 @@ attach_never_evicts_what_it_attaches(void **state)
     assert_int_equal(m.n_host, 2);
     assert_int_equal(m.n_idle, 2);
     assert_int_equal(kv_grow(kv, 1, 4), 0);
-    /* one free, the rest of the pool is the prefix itself */
+    /* one block is free, the others hold the prefix itself */
     assert_int_equal(kv_attach(kv, 0, h, 4), 3);
     kv_check(kv);
     assert_int_equal(kv->n_copy, 1);
@@ -302,7 +302,7 @@ orders_run_out(void **state)
     fill(kv, 0, h, 3);
     kv_drop(kv, 0, 0);
     assert_int_equal(kv_grow(kv, 1, 12), 0);
-    /* the third found no order: the beginning of the text is lost */
+    /* no copy command was left for the third: the beginning of the text is lost */
     assert_int_equal(kv->n_copy, 2);
     assert_int_equal(kv->n_out, 2);
     assert_int_equal(kv->n_evicted, 3);
@@ -319,7 +319,7 @@ orders_run_out(void **state)
     kv_check(kv);
     assert_int_equal(kv->n_in, 2);
     kv_drop(kv, 0, 0);
-    /* no order is left: the beginning is lost once more */
+    /* no copy command is left: the beginning is lost again */
     assert_int_equal(kv_grow(kv, 1, 12), 0);
     kv_drop(kv, 1, 0);
     assert_int_equal(kv_attach(kv, 0, h, 3), 0);
@@ -331,8 +331,8 @@ orders_run_out(void **state)
     kv_free(kv);
 }
 
-/* More is evicted than there are orders: the beginning is saved, not the end
- * that it was evicted behind; and what comes back finds orders. */
+/* More blocks are evicted than there are copy commands: the beginning is saved rather
+ * than the end, which was evicted first. Blocks that come back find commands. */
 static void
 beginnings_are_saved_before_ends(void **state)
 {
@@ -346,7 +346,7 @@ beginnings_are_saved_before_ends(void **state)
     fill(kv, 0, h, 12);
     kv_drop(kv, 0, 0);
     kv_copied(kv);
-    /* in two calls, so that the first orders are for the end */
+    /* in two calls, so that the first commands are for the end */
     assert_int_equal(kv_grow(kv, 1, 20), 0);
     kv_check(kv);
     assert_int_equal(found(kv, h, 12).n, 10);
@@ -371,7 +371,7 @@ beginnings_are_saved_before_ends(void **state)
     kv_check(kv);
     kv_drop(kv, 2, 0);
     kv_copied(kv);
-    /* all six from a pool full of others: not one order goes to those */
+    /* all six into a pool full of other blocks: no command is used for those */
     fill(kv, 1, g, 12);
     kv_drop(kv, 1, 0);
     kv_copied(kv);
@@ -406,7 +406,7 @@ long_tables_go_a_part_at_a_time(void **state)
     kv_check(kv);
     assert_int_equal(kv->n_pending, 33);
     assert_int_equal(kv->n_free, 7);
-    /* still there to be attached */
+    /* the blocks can still be attached */
     assert_int_equal(found(kv, h, 12).n, 12);
     assert_int_equal(kv_attach(kv, 0, h, 2), 2);
     kv_collect(kv, 2);
@@ -416,7 +416,7 @@ long_tables_go_a_part_at_a_time(void **state)
     kv_collect(kv, 3);
     kv_check(kv);
     assert_int_equal(kv->n_cached, 10);
-    /* the first is held again, step 4 is under way: 7 and 13 to be had */
+    /* the first is held again, step 4 is in flight: 7 and 13 can be reclaimed */
     assert_int_equal(kv_reclaim(kv, 14), 17);
     assert_int_equal(kv_grow(kv, 1, 84), -ENOSPC);
     kv_check(kv);
@@ -429,8 +429,8 @@ long_tables_go_a_part_at_a_time(void **state)
     kv_free(kv);
 }
 
-/* Blocks that two tables hold without a name, a copy of the one behind them, and when
- * they come back. */
+/* Blocks without a name in two tables, a copy of the block after them, and
+ * when they become free. */
 static void
 shared_without_a_name(void **state)
 {
@@ -461,7 +461,7 @@ shared_without_a_name(void **state)
     assert_int_equal(kv->n_deferred, 1);
     kv_collect(kv, 7);
     assert_int_equal(kv_available(kv), 5);
-    /* what is shared may get a name */
+    /* shared blocks may get a name */
     kv_share(kv, 2, 1, 8);
     kv_register(kv, 1, 0, &(struct kv_hash){ 1, 2 });
     kv_check(kv);

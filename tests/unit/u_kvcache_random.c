@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block pool at random against a naive model, with contents: bytes that
- * the orders move and the steps write must be what a sequence that attached
- * them expects. FDD_SIM_STEPS says how many steps all pools take together.
+ * The block pool at random compared with a naive model, with contents: the bytes moved by
+ * copy commands and written by steps must be those that a sequence expects when it
+ * attaches a block. FDD_SIM_STEPS: number of steps of all pools together.
  */
 #include "config.h"
 
@@ -25,32 +25,32 @@
 #define M_SLOT  6
 #define M_LEN   40 /* ten blocks of four */
 #define M_ROWS  10
-#define M_STEPS 8 /* steps under way, more than ever are */
+#define M_STEPS 8 /* more than the steps that can be in flight */
 
 struct mseq {
     int on, in_step;
-    int32_t len, want; /* tokens chosen, in all */
-    int32_t first;     /* block its step begins in */
+    int32_t len, want; /* tokens chosen so far, and in total */
+    int32_t first;     /* block in which its step begins */
     int32_t n_named;
     uint64_t last;
     struct kv_hash h[M_ROWS];
 };
 
-/* What the pool should be, found by looking at all of it each time. */
+/* The expected state of the pool, found by a search of all of it each time. */
 struct model {
     struct kv *kv;
     unsigned seed;
     int32_t n_block, n_host, max_copy, n_copy;
     struct kv_copy copy[256];
     struct kv_hash moves[256];
-    int32_t save[256], n_save, save_at;      /* orders to the host */
+    int32_t save[256], n_save, save_at;      /* copies to the host that were ordered */
     uint8_t handed[M_BLOCK], source[M_HOST]; /* since the last launch */
     struct kv_hash name[M_BLOCK], host_name[M_HOST];
     int32_t ref[M_BLOCK];
     uint64_t epoch[M_BLOCK], idle_at[M_BLOCK], host_at[M_HOST];
     int wanted[M_HOST];
     uint64_t clock, epoch_now, collected;
-    /* what the bytes are */
+    /* contents of blocks */
     uint64_t dev[M_BLOCK], host[M_HOST];
     /* blocks that a step reads or writes, [epoch % M_STEPS] */
     uint8_t touched[M_STEPS][M_BLOCK];
@@ -122,8 +122,8 @@ m_unused(const struct model *m, int32_t b)
     return m->ref[b] == 0 && !m_waits(m, b) && !named(&m->name[b]);
 }
 
-/* The pool's next order must be this one; returns its host block. Which
- * device block it has in the end m_agree() sees. */
+/* The pool's next copy command must be this one. Returns its host block; m_agree()
+ * checks the device block. */
 static int32_t
 m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
 {
@@ -138,8 +138,8 @@ m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv
     return c->host;
 }
 
-/* No order is left: that of one evicted earlier, whose copy is not wanted, four
- * looked at. */
+/* No command is left: takes that of a block evicted earlier whose copy is not
+ * needed, out of four. */
 static void
 m_instead(struct model *m, int32_t b)
 {
@@ -157,7 +157,8 @@ m_instead(struct model *m, int32_t b)
     }
 }
 
-/* b loses its contents: to the host if it has room, the oldest gives way. */
+/* b loses its contents: they go to the host if it has room; the oldest
+ * host block is evicted. */
 static void
 m_evict(struct model *m, int32_t b, int32_t keep)
 {
@@ -188,12 +189,12 @@ m_evict(struct model *m, int32_t b, int32_t keep)
     m->host_at[x] = ++m->clock;
 }
 
-/* The pool handed out b. */
+/* The pool allocated b. */
 static void
 m_take(struct model *m, int32_t b, int32_t keep)
 {
     assert_true(b > 0 && b <= m->n_block && m->ref[b] == 0 && !m_waits(m, b));
-    /* no step that is under way reads or writes it */
+    /* no step in flight reads or writes it */
     for (uint64_t e = m->collected + 1; e <= m->epoch_now; e++)
         assert_false(m->touched[e % M_STEPS][b]);
     if (m_count(m, m_unused) > 0) {
@@ -247,7 +248,7 @@ m_find(const struct model *m, const struct kv_hash *h, int32_t n, struct kv_matc
     }
 }
 
-/* Follow the pool's attach: what it may not lose is held first. */
+/* Follows the pool's attach: blocks that it must keep are held first. */
 static void
 m_attach(struct model *m, int32_t slot, const struct kv_hash *h, int32_t n)
 {
@@ -331,7 +332,7 @@ m_agree(const struct model *m)
     assert_int_equal(kv->n_host_used, n_used);
 }
 
-/* A sequence of a few texts that have beginnings in common. */
+/* Makes a sequence of one of a few texts with common beginnings. */
 static void
 m_start(struct model *m, int32_t slot)
 {
@@ -341,11 +342,11 @@ m_start(struct model *m, int32_t slot)
     s->on = 1;
     s->want = 1 + pick(m, M_LEN);
     hashes((uint64_t)pick(m, 2), (uint32_t)pick(m, 9), M_ROWS, s->h);
-    /* one token at least is left to compute */
+    /* at least one token is left to compute */
     m_attach(m, slot, s->h, (s->want - 1) / 4);
 }
 
-/* Choose tokens for slot; who stands in the way gives up. */
+/* Chooses tokens for slot; sequences that hold the needed blocks are dropped. */
 static void
 m_choose(struct model *m, int32_t slot)
 {
@@ -379,7 +380,7 @@ m_choose(struct model *m, int32_t slot)
     }
 }
 
-/* Orders, then the step: all writes before any read. */
+/* Runs the copy commands, then the step: all writes before any read. */
 static void
 m_launch(struct model *m)
 {
@@ -423,7 +424,7 @@ m_collect(struct model *m, uint64_t epoch)
     for (uint64_t e = m->collected + 1; e <= epoch; e++) {
         uint64_t done = m->clock;
 
-        /* blocks of a step go idle in the order in which they were given back */
+        /* blocks of a step become idle in the order in which they were dropped */
         for (;;) {
             int32_t first = -1;
 

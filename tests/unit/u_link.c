@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The gate-worker link: records, padding, wrap, waking, a lying peer. */
+/* The gate-worker link: records, padding, wrap, wake-ups, a peer that
+ * violates the protocol. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -65,7 +66,7 @@ t_join_refuses(void **state)
     assert_int_equal(lnk_join(-1, &seg), -EBADF);
 }
 
-/* The name that a segment had for a moment says nothing of the next one's. */
+/* The name that a segment has for a moment does not reveal the next one's. */
 static void
 t_name(void **state)
 {
@@ -92,7 +93,7 @@ t_name(void **state)
         assert_int_equal(strspn(name[i], "0123456789abcdef"), 32);
         assert_string_equal(name[i] + 32, " (deleted)");
     }
-    /* 2 of 32 on average, by chance */
+    /* 2 of 32 agree on average, by chance */
     for (int i = 0; i < 32; i++)
         same += name[0][i] == name[1][i];
     assert_true(same < 14);
@@ -103,7 +104,7 @@ t_name(void **state)
     }
 }
 
-/* Random lengths through many wraps, both ways, against what was sent. */
+/* Records of random lengths through many wraps, in both directions, equal those sent. */
 static void
 t_random(void **state)
 {
@@ -235,7 +236,7 @@ t_wake_gate(void **state)
         lnk_flush(&p.w);
     }
     assert_int_equal(read(p.efd, &n, 8), 8);
-    assert_int_equal(n, 1); /* one wake-up for one sleep */
+    assert_int_equal(n, 1); /* one wake-up for each sleep */
     lnk_gate_unpark(&p.g);
     pair_close(&p);
 }
@@ -259,7 +260,7 @@ worker_thread(void *arg)
     return NULL;
 }
 
-/* What the clock of day is ahead of the time that the kernel waits by. */
+/* Seconds by which the real-time clock is ahead of the time by which the kernel waits. */
 static _Atomic int64_t ahead_s;
 
 int
@@ -272,8 +273,8 @@ clock_gettime(clockid_t id, struct timespec *ts)
     return rc;
 }
 
-/* Ingress slept until a time of day: for hours, if the clock was set back by hours in
- * that moment. */
+/* Regression: ingress slept until a time of day, for hours if the clock was set back by
+ * hours at that moment. */
 static void
 park_under_clock(struct lnk *worker, int64_t ahead)
 {
@@ -297,7 +298,7 @@ t_wake_worker(void **state)
 
     (void)state;
     pair_open(&p);
-    lnk_worker_park(&p.w, 1 * CLK_MS); /* nothing comes: returns */
+    lnk_worker_park(&p.w, 1 * CLK_MS); /* nothing arrives: returns */
     park_under_clock(&p.w, 10800);
     park_under_clock(&p.w, -10800);
     assert_int_equal(pthread_create(&th, NULL, worker_thread, &p), 0);
@@ -313,7 +314,7 @@ t_wake_worker(void **state)
     pair_close(&p);
 }
 
-/* The worker reads parameters of one moment, never half of two. */
+/* The worker reads a consistent set of parameters. */
 static void *
 par_writer(void *arg)
 {
@@ -351,7 +352,7 @@ parameters_of_one_moment(void **state)
     }
     (void)pthread_join(th, NULL);
     assert_true(n > 0);
-    /* a gate that stopped half way */
+    /* a gate that stopped in the middle of an update */
     seg->par_seq++;
     assert_int_equal(lnk_get_par(seg, p), -EAGAIN);
     lnk_leave(seg);

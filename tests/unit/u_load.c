@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What the worker makes of the parameters of its device. What they do on a
- * device is seen where there is one: kernel/k_cuda*, unit/u_memplan. */
+/* How the worker uses the parameters of its device. Their effect on a device is tested by
+ * kernel/k_cuda* and unit/u_memplan. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -26,7 +26,7 @@ struct fix {
     struct lnk_seg seg;
 };
 
-/* A worker that was given this parameter. */
+/* A worker with this parameter. */
 static struct fix *
 with(const char *name, const char *value)
 {
@@ -116,11 +116,11 @@ t_open_args(void **state)
     f->w.seg->n_group = 1;
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.n_thread, 0);
-    f->w.seg->n_group = 32; /* they share the processors, and have one at least */
+    f->w.seg->n_group = 32; /* groups share the processors, at least one each */
     wrk_open_args(&f->w, &o);
     assert_in_range(o.a.n_thread, 1, (sysconf(_SC_NPROCESSORS_ONLN) + 31) / 32);
     f->w.seg->n_group = 2;
-    f->w.par.parallel_tensor_parallel_size = 4; /* and so do the ranks of each */
+    f->w.par.parallel_tensor_parallel_size = 4; /* and so do the ranks of each group */
     wrk_open_args(&f->w, &o);
     assert_in_range(o.a.n_thread, 1, (sysconf(_SC_NPROCESSORS_ONLN) + 7) / 8);
     f->w.par.device_threads = 3;
@@ -178,8 +178,8 @@ t_plan_args(void **state)
     free(f);
 }
 
-/* A limit of memory below what two ranks or two groups need was not told of: it was compared
- * with the plan of one device. */
+/* Regression: a memory limit below the need of two ranks or two groups was not reported:
+ * it was compared with the plan of one device. */
 static void
 t_host_need(void **state)
 {

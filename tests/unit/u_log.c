@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The log: levels of topics, both forms of a line whatever it holds, and the
- * rate of a place, alone and with threads against each other. */
+/* The log: levels of topics, both formats of a line with any content, and the rate limit
+ * of a call site with one and with several threads. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -31,19 +31,19 @@
 static int cap_fd = -1, cap_saved = -1;
 static char cap_text[CAP_BYTES];
 
-/* What is logged from here on ... */
+/* Captures the log from here on ... */
 static void
 cap_begin(void)
 {
     cap_fd = memfd_create("log", MFD_CLOEXEC);
     cap_saved = dup(STDERR_FILENO);
     assert_true(cap_fd >= 0 && cap_saved >= 0);
-    /* else two threads may write at the same place */
+    /* otherwise two threads could write at the same offset */
     assert_int_equal(fcntl(cap_fd, F_SETFL, O_APPEND), 0);
     assert_true(dup2(cap_fd, STDERR_FILENO) >= 0);
 }
 
-/* ... until here, and how many lines it is. */
+/* ... until here. Returns the number of lines. */
 static int
 cap_end(void)
 {
@@ -96,7 +96,7 @@ t_topic_levels(void **state)
     assert_non_null(strstr(cap_text, " D test: gate: one 1\n"));
     assert_non_null(strstr(cap_text, " W test: control: five\n"));
     assert_non_null(strstr(cap_text, " I test: relay: six\n"));
-    /* the default moves all others */
+    /* the default changes all other topics */
     assert_int_equal(log_set_level("error"), 0);
     assert_string_equal(log_topic_level(LOG_T_relay), "error");
     assert_string_equal(log_topic_level(LOG_T_gate), "debug");
@@ -137,7 +137,7 @@ t_bad_levels(void **state)
         assert_string_equal(log_topic_level(LOG_T_relay), "info");
         assert_string_equal(log_topic_level(LOG_T_memory), "trace");
     }
-    /* what is wrong leaves the others to be applied */
+    /* after an error the other settings are still applied */
     assert_int_equal(log_apply(PAR_LOG_LEVEL_WARN, "gate=loud", PAR_LOG_FORMAT_TEXT, 7),
         -EINVAL);
     assert_string_equal(log_level_name(), "warn");
@@ -251,7 +251,7 @@ t_json_lines(void **state)
     assert_string_equal(text_of(o, "empty"), "");
     json_decref(o);
 
-    /* the same in text: what is no plain word is quoted */
+    /* the same as text: values other than plain words are quoted */
     assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0), 0);
     cap_begin();
     log_fields(LOG_LV_WARN, 0, "request: done", f + 1, 3);
@@ -261,7 +261,7 @@ t_json_lines(void **state)
         "empty \"\"\n"));
 }
 
-/* A line is cut at a whole character, says so, and stays one line; in JSON it
+/* A long line is cut between characters, marked as cut, and stays one line; in JSON it
  * stays an object with all its fields. */
 static void
 t_long_lines(void **state)
@@ -326,7 +326,7 @@ t_rate_of_a_place(void **state)
     assert_int_equal(held, 8);
     assert_int_equal(log_rate_take(&s, now + CLK_S, 3, &held), 1);
     assert_int_equal(held, 0);
-    /* without a limit all are shown, and what was held is told */
+    /* without a limit all lines are shown, and the held ones are reported */
     assert_int_equal(log_rate_take(&s, now + CLK_S, 2, &held), 0);
     assert_int_equal(log_rate_take(&s, now + CLK_S, 0, &held), 1);
     assert_int_equal(held, 1);
@@ -339,8 +339,8 @@ flood(int n)
         log_error("gate: flood number %d", i);
 }
 
-/* Whatever seconds they fall in: what is shown and what the summaries tell
- * are all lines, and the counter is what they tell. */
+/* In whatever seconds lines fall: the lines shown and those in the summaries are all
+ * lines, and the counter equals the summaries. */
 static void
 sum_of(const char *text, unsigned *ret_shown, unsigned *ret_told)
 {
@@ -407,7 +407,7 @@ t_threads_lose_no_line(void **state)
     cap_begin();
     for (int i = 0; i < FLOOD_THREADS; i++)
         assert_int_equal(pthread_create(&th[i], NULL, flooder, NULL), 0);
-    /* levels may change meanwhile */
+    /* levels may change at the same time */
     for (int i = 0; i < 100; i++)
         assert_int_equal(log_apply(PAR_LOG_LEVEL_INFO,
                              i % 2 ? "gate=error" : "relay=trace", PAR_LOG_FORMAT_TEXT, 20),

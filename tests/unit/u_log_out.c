@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The thread that writes the log: a slow reader delays no thread, and
- * lines of a process that ends are not lost. */
+/* The thread that writes the log: a slow reader delays no thread, and no lines are lost
+ * when a process ends. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@
 
 #define TEXT_BYTES (8u << 20)
 #define PIPE_BYTES 4096
-#define LONG_S     20 /* for what must come at all */
+#define LONG_S     20 /* limit for events that must happen */
 
 static char text[TEXT_BYTES];
 static size_t text_n;
@@ -56,7 +56,7 @@ check(int ok, const char *what, int line)
 }
 #define CHECK(e) check((e) != 0, #e, __LINE__)
 
-/* What the whole lines of text say, up to `end` of it. */
+/* Counts in the complete lines of the text, up to `end`. */
 static struct {
     size_t end;
     unsigned n;         /* lines "gate: number N ...", in order */
@@ -64,7 +64,7 @@ static struct {
     unsigned long lost; /* lines the log says were lost */
 } seen;
 
-/* stderr becomes a small pipe that is not read for now. */
+/* stderr becomes a small pipe that is not read yet. */
 static void
 pipe_begin(void)
 {
@@ -85,7 +85,7 @@ pipe_begin(void)
     CHECK(log_apply(PAR_LOG_LEVEL_INFO, "", PAR_LOG_FORMAT_TEXT, 0) == 0);
 }
 
-/* Read for at most ms; 0 at the end of the pipe or of the time. */
+/* Reads for at most ms. Returns 0 at the end of the pipe or of the time. */
 static int
 pipe_read(int ms)
 {
@@ -160,9 +160,9 @@ numbers(unsigned from, unsigned to)
         log_info("gate: number %u %080d", i, 0);
 }
 
-/* With the reader stopped for good, 20,000 lines take the time of copying
- * them; what has no room is counted, told of in its place when the reader goes
- * on, and what is logged then comes. No flag of stderr has changed. */
+/* With a stopped reader, 20,000 lines take only the time of copying them. Lines without
+ * room are counted; the loss is reported at its place when the reader goes on, and later
+ * lines follow. No flag of stderr has changed. */
 static void
 t_stalled_reader(void **state)
 {
@@ -192,8 +192,8 @@ t_stalled_reader(void **state)
     (void)close(rd);
 }
 
-/* The end waits for a slow reader, so that nothing is lost; then lines are
- * written by who logs. */
+/* The end waits for a slow reader, so that nothing is lost. After it the logging thread
+ * itself writes lines. */
 static void
 t_end_writes_the_rest(void **state)
 {
@@ -275,7 +275,7 @@ start_child(struct lgq *q, unsigned n, int sig)
 
 #define PANIC_LINES 400 /* more than the writer can finish */
 
-/* A panic is the last thing in the log, and what was logged before is there. */
+/* A panic is the last line in the log, after all earlier lines. */
 static void
 t_panic_keeps_lines(void **state)
 {
@@ -301,7 +301,7 @@ t_panic_keeps_lines(void **state)
     }
 }
 
-/* It ends also with a log that is not read. */
+/* The process also ends if the log is not read. */
 static void
 t_panic_does_not_hang(void **state)
 {
@@ -320,7 +320,8 @@ t_panic_does_not_hang(void **state)
     (void)close(rd);
 }
 
-/* What a killed process had queued is shown by who shares its queue. */
+/* Lines that a killed process had queued are shown by the process
+ * that shares its queue. */
 static void
 t_killed(void **state)
 {
@@ -336,7 +337,7 @@ t_killed(void **state)
     pid = start_child(q, 500, SIGKILL);
     CHECK(waitpid(pid, &st, 0) == pid);
     CHECK(WIFSIGNALED(st));
-    /* what it wrote, then what it did not */
+    /* first the lines it wrote, then the others */
     fd = fcntl(STDERR_FILENO, F_DUPFD, 10);
     (void)fcntl(fd, F_SETPIPE_SZ, 1 << 20);
     CHECK(lgq_last(q, last, sizeof(last)) > 0);

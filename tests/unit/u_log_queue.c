@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The queue of log lines: bounds, order over many laps, what is dropped and
- * told, the last lines, and threads against the reader. */
+/* The queue of log lines: bounds, order over many laps, dropped lines and their report,
+ * the last lines, and threads together with the reader. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -38,7 +38,7 @@ put(const char *text)
     return lgq_put(&q, text, strlen(text));
 }
 
-/* All that is there, as text in buf; returns its length. */
+/* Takes all lines as text in buf. Returns its length. */
 static size_t
 take_all(void)
 {
@@ -88,7 +88,7 @@ t_lines_stay_until_released(void **state)
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
 }
 
-/* Many laps of lines of all lengths come back as they were, none twice. */
+/* Lines of all lengths over many laps come back unchanged, none twice. */
 static void
 t_laps(void **state)
 {
@@ -115,8 +115,8 @@ t_laps(void **state)
     assert_int_equal(n_in, n_out);
 }
 
-/* What a former lap left where a header will be is no record, though it is one
- * in form; and what says that it is longer than a line is none either. */
+/* Bytes of a former lap at the place of a header are not taken as a record, though they
+ * look like one; nor is a record that claims to be longer than a line. */
 static void
 t_former_laps(void **state)
 {
@@ -134,14 +134,14 @@ t_former_laps(void **state)
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
     assert_int_equal(put("behind\n"), 0);
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
-    /* numbers of a process that wrote everywhere before it died */
+    /* cursors of a process that overwrote memory before it died */
     q.head = q.tail - 3;
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
     q.head = 8;
     assert_int_equal(lgq_take(&q, some, sizeof(some), &next), 0);
     q.tail = UINT64_MAX;
     (void)lgq_last(&q, buf, 4096);
-    /* a last record that would end behind the last position there is */
+    /* a last record that would end after the last possible position */
     *(uint64_t *)(void *)(q.data + LGQ_BYTES - 16) = ((UINT64_MAX - 15) / 8 + 1) << 16 | 7;
     (void)alarm(10);
     assert_int_equal(lgq_last(&q, buf, 4096), 0);
@@ -177,7 +177,7 @@ t_full(void **state)
     assert_int_equal(put("0123456\n"), -ENOBUFS);
 }
 
-/* What is put behind a loss leaves after it was told, however much room the
+/* Lines put after a loss are taken after the loss was reported, however much room the
  * reader's buffer has. */
 static void
 t_loss_in_its_place(void **state)
@@ -221,10 +221,10 @@ t_last_lines(void **state)
         if (i % 100 == 0)
             (void)take_all();
     }
-    (void)take_all(); /* taken or not */
+    (void)take_all(); /* the line may be taken or not */
     assert_int_equal(lgq_last(&q, last, sizeof(last)), 3 * 6);
     assert_string_equal(last, "49997\n49998\n49999\n");
-    q.tail += 16; /* of a thread that died before it had copied its line */
+    q.tail += 16; /* claimed by a thread that died before it copied its line */
     assert_true(lgq_last(&q, last, sizeof(last)) > 0);
     assert_string_equal(last + strlen(last) - 6, "49999\n");
 }
@@ -253,8 +253,8 @@ fill(void *arg)
     return NULL;
 }
 
-/* Each line arrives once, whole, and in the order of its thread, or is counted
- * as lost. */
+/* Each line arrives once, complete, and in the order of its thread,
+ * or is counted as lost. */
 static void
 t_threads(void **state)
 {
@@ -322,7 +322,7 @@ t_wakes(void **state)
         lgq_wait(&q, 60 * CLK_S);
     assert_true(clk_now_ns() - t < 30 * CLK_S);
     assert_int_equal(pthread_join(th, NULL), 0);
-    lgq_wait(&q, 1); /* a time that ends */
+    lgq_wait(&q, 1); /* this wait times out */
 }
 
 int

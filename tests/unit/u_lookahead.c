@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* When the next step is due: on a device of a few lines that takes what it is told. */
+/* When the next step is due: on a simulated device with given step times. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -34,31 +34,31 @@ rnd(struct rng *r, uint32_t n)
 /* ---- a host and a device --------------------------------------------------------------- */
 
 struct sum {
-    int gaps; /* steps the device waited for */
+    int gaps; /* steps for which the device was idle */
     uint64_t idle_ns, device_ns;
-    uint64_t ahead_ns, most_ahead_ns; /* from pick to begin */
-    uint64_t longest_ns;              /* of a gap */
-    int far; /* picks more than FAR_NS before their begin, the first
-                                LEARN left out */
+    uint64_t ahead_ns, most_ahead_ns; /* from the pick of a step to its begin */
+    uint64_t longest_ns;              /* longest time that the device was idle */
+    int far;                          /* steps picked more than FAR_NS before their begin,
+              * without the first LEARN */
 };
 
 struct play {
     struct rng rng;
     int depth, n_step;
-    uint64_t launch_ns;                      /* pick to queued */
+    uint64_t launch_ns;                      /* from a pick until the step is queued */
     uint64_t (*takes)(struct play *, int i); /* duration of step i */
     uint64_t (*predict)(struct play *, int i, uint64_t takes);
     int64_t jump_at, jump_ns; /* the clock of the host and the device jumps */
-    int mark_pct;      /* of a step, where its mark is; more than 100: it never comes;
-                                0: none has any */
-    uint64_t blind_ns; /* the host looks up to this late */
+    int mark_pct;      /* position of a step's mark in percent of its time; more than 100:
+                        * it is never reached; 0: no marks */
+    uint64_t blind_ns; /* the host may look this late */
 };
 
 struct flight {
     uint64_t begin, end;
 };
 
-/* The host waits until a step is due or the oldest has ended. */
+/* Runs a play: the host waits until a step is due or the oldest has ended. */
 static struct sum
 play(struct play *p)
 {
@@ -146,7 +146,7 @@ tiny(struct play *p, int i)
     return (100 + rnd(&p->rng, 20)) * US;
 }
 
-/* Ten times as long from the middle on, and back. */
+/* Steps ten times as long from the middle on, then as before. */
 static uint64_t
 slower(struct play *p, int i)
 {
@@ -174,14 +174,14 @@ triple(struct play *p, int i, uint64_t takes)
     return right(p, i, takes) * 3;
 }
 
-/* What a model says that has seen the former pace only. */
+/* Predictions of a model that has seen only the former pace. */
 static uint64_t
 stale(struct play *p, int i, uint64_t takes)
 {
     return i / 500 % 2 == 1 ? right(p, i, takes) / 10 : right(p, i, takes);
 }
 
-/* What a model says of steps of kinds that it does not tell apart. */
+/* Predictions of a model that does not distinguish kinds of steps. */
 static uint64_t
 rough(struct play *p, int i, uint64_t takes)
 {
@@ -288,8 +288,8 @@ t_due_is_the_end_less_the_lead(void **state)
     }
 }
 
-/* A device that is told what comes in time never waits, and nothing is picked long
- * before. */
+/* A device with exact predictions never waits, and no step is picked
+ * long before its begin. */
 static void
 t_late_picks_and_no_gaps(void **state)
 {
@@ -310,7 +310,7 @@ t_late_picks_and_no_gaps(void **state)
     }
 }
 
-/* Steps shorter than the lead: as many ahead as depth allows. */
+/* Steps shorter than the lead: as many steps ahead as depth allows. */
 static void
 t_short_steps_fill_the_queue(void **state)
 {
@@ -327,7 +327,8 @@ t_short_steps_fill_the_queue(void **state)
     assert_true(s.ahead_ns / N_STEP > 100 * US);
 }
 
-/* A model that is wrong by 3, steps that take 10 times as long: some gaps, then none. */
+/* Predictions wrong by a factor of 3, steps that take 10 times as long:
+ * some gaps, then none. */
 static void
 t_wrong_predictions(void **state)
 {
@@ -357,7 +358,7 @@ t_wrong_predictions(void **state)
 
         assert_true(s.gaps <= are[i].gaps);
         assert_true(s.longest_ns <= are[i].longest);
-        /* what gaps there are do not make up a part that anyone sees */
+        /* the gaps are below 5 % of the device's time */
         assert_true(s.idle_ns * 20 < s.device_ns);
     }
 }
@@ -385,8 +386,8 @@ t_a_clock_that_jumps(void **state)
 
 /* ---- marks --------------------------------------------------------------------------------- */
 
-/* A mark makes up for a model that is 30 % off, wherever it is and however late the host
- * looks; without it, many picks are far ahead. */
+/* A mark corrects a model that is 30 % off, at any position and however late the host
+ * looks; without it, many steps are picked far ahead. */
 static void
 t_marks_tell_the_end(void **state)
 {
@@ -419,7 +420,7 @@ t_marks_tell_the_end(void **state)
     }
 }
 
-/* Short steps between long ones: those behind a long one are in time too. */
+/* Short steps between long ones: steps after a long one are in time too. */
 static void
 t_marks_among_short_steps(void **state)
 {
@@ -440,7 +441,7 @@ t_marks_among_short_steps(void **state)
     assert_true(with.idle_ns * 1000 < with.device_ns);
 }
 
-/* A step's end is waited for, not its mark; then none is asked for for a while. */
+/* The host waits for a step's end, not for its mark; then no mark is set for a while. */
 static void
 t_a_mark_that_never_comes(void **state)
 {
@@ -479,7 +480,7 @@ t_only_long_steps_have_marks(void **state)
     lka_look(&l, 15 * MS, 1);
     assert_true(lka_look_at(&l, 15 * MS) == UINT64_MAX);
     assert_in_range(lka_due(&l, 15 * MS), 18 * MS, 20 * MS);
-    /* seen long after it passed: it tells no more than the model */
+    /* seen long after it was reached: it tells no more than the model */
     lka_collected(&l, 0, 20 * MS, 0);
     lka_launched(&l, 20 * MS, 20 * MS, 20 * MS);
     lka_will_mark(&l);
@@ -512,7 +513,7 @@ t_a_clock_that_jumps_at_a_mark(void **state)
     }
 }
 
-/* A launch that took long once hardly counts, one that always does counts whole. */
+/* One slow launch hardly counts; if all are slow the full time counts. */
 static void
 t_lead_follows_launches(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* What an iteration of the gate's loop costs: CPU time, switches, bytes. Wall
- * time is what the test says, the thread's CPU time and switches are real. */
+/* The cost of an iteration of the gate's loop: CPU time, context switches, bytes. The
+ * test sets the wall time; CPU time and switches of the thread are real. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -54,7 +54,7 @@ burn(uint64_t ns)
         ns);
 }
 
-/* How many iterations took longer than this, which must be a bound. */
+/* Number of iterations that took longer than ns, which must be a bucket's bound. */
 static uint64_t
 longer(const struct world *w, enum cnt_hist_idx i, uint64_t ns)
 {
@@ -106,7 +106,7 @@ long_one_by_cpu_time(void **state)
     assert_int_equal(longer(&w, CNT_H_loop_ns, 3 * CLK_MS), 1);
     assert_int_equal(longer(&w, CNT_H_loop_ns, 30 * CLK_MS), 0);
     assert_int_equal(longer(&w, CNT_H_loop_wall_ns, 30 * CLK_MS), 1);
-    /* the next one does not pay for it */
+    /* the next iteration is not charged for it */
     next(&w, 40 * CLK_MS);
     assert_int_equal(longer(&w, CNT_H_loop_ns, 3 * CLK_MS), 1);
 }
@@ -154,7 +154,7 @@ sleep_belongs_to_no_iteration(void **state)
         loopstat_sleep(&w.ls, w.now += i % 2 == 0 ? 5000 : 40000);
         clk_sleep_ns(2 * CLK_MS);
         loopstat_wake(&w.ls, w.now += 2 * CLK_MS);
-        next(&w, 1000); /* of the iteration that the wake began */
+        next(&w, 1000); /* counts for the iteration that the wake-up began */
         next(&w, 1000);
     }
     next(&w, LOOPSTAT_BASE_NS);

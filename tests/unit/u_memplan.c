@@ -33,7 +33,7 @@ e5_block_bytes(void **state)
         unsigned value, scale;
     } types[] = { { FDK_F32, 4, 0 }, { FDK_BF16, 2, 0 }, { FDK_F8E4M3, 1, 0 },
         { FDK_I8, 1, 4 } };
-    /* layers, draft layers, KV heads, head size: GQA, MHA, MQA, odd ones */
+    /* layers, draft layers, KV heads, head size: GQA, MHA, MQA, odd shapes */
     static const unsigned shapes[][4] = { { 32, 0, 8, 128 }, { 32, 1, 8, 128 },
         { 28, 0, 32, 64 }, { 18, 0, 1, 256 }, { 4, 0, 2, 16 }, { 61, 1, 3, 80 },
         { 1, 0, 1, 2 } };
@@ -195,7 +195,7 @@ planned(const struct mpl_in *in)
     return m;
 }
 
-/* Every sum is that of its rows. */
+/* Every sum equals the sum of its rows. */
 static void
 check_sums(const struct mpl *m)
 {
@@ -215,7 +215,7 @@ check_sums(const struct mpl *m)
     assert_int_equal(m->tokens, (int64_t)m->n_block * m->block_size);
 }
 
-/* What ranks write to each other is no room for blocks. */
+/* Memory that ranks write to each other is not available for blocks. */
 static void
 collectives(void **state)
 {
@@ -258,7 +258,7 @@ blocks_by_utilization(void **state)
                 (uint64_t)in.n_rec * FDK_MAX_CHOSEN * 4));
     assert_int_equal(m.max_len, 131072);
     assert_int_equal(m.concurrency, m.n_block / 2048);
-    /* What somebody else has cannot be used, and not all of the rest either. */
+    /* Memory of other processes cannot be used, and not all of the rest either. */
     r.mem_free = 30 * GIB;
     in.rank = &r;
     m = planned(&in);
@@ -284,7 +284,7 @@ static_scales_are_planned(void **state)
     check_sums(&with);
     assert_int_equal(mpl_bytes(&with, MPL_KV_SCALES), 2048);
     assert_int_equal(with.n_row, m.n_row + 1);
-    /* a row more is a piece of 2 MiB more of rounding */
+    /* one row more adds another 2 MiB of rounding */
     assert_int_equal(with.fixed, m.fixed + 2048 + 2 * MIB);
 }
 
@@ -308,7 +308,7 @@ blocks_by_order(void **state)
     in.memory_bytes = 1001 * in.kv[0].block_bytes + 5;
     m = planned(&in);
     assert_int_equal(m.n_block, 1000);
-    /* Checked against what is there: the largest that fits, and one more. */
+    /* Checked against the free memory: the largest pool that fits, and one block more. */
     in.memory_bytes = 0;
     most = planned(&in).n_block;
     in.num_blocks = most;
@@ -347,13 +347,13 @@ e6_least_free_memory_decides(void **state)
         in.rank = r;
         in.n_rank = 8;
     }
-    /* A smaller device decides by its size. */
+    /* With devices of different size the smaller one decides. */
     for (int i = 0; i < 8; i++)
         r[i] = rank80;
     r[5] = (struct mpl_rank){ 40 * GIB, 40 * GIB };
     m = planned(&in);
     assert_int_equal(m.limit, 36 * GIB);
-    /* And so it is once graphs are recorded. */
+    /* This also holds after graphs are recorded. */
     for (int i = 0; i < 8; i++)
         r[i] = (struct mpl_rank){ 80 * GIB, 60 * GIB };
     r[2].mem_free = 10 * GIB;
@@ -376,25 +376,26 @@ recorded_graphs_settle_the_pool(void **state)
     struct mpl_rank r = rank80;
 
     (void)state;
-    /* As budgeted: nothing changes. */
+    /* Graphs took their budget: nothing changes. */
     assert_int_equal(mpl_settle(&m, budget, 0, &r, 1, err, sizeof(err)), 0);
     assert_int_equal(m.n_block, was.n_block);
     assert_int_equal(m.device_bytes, was.device_bytes);
     check_sums(&m);
-    /* Nothing taken: all of it becomes blocks, within the addresses. */
+    /* Graphs took nothing: all of the budget becomes blocks, within the
+     * reserved addresses. */
     m = was;
     assert_int_equal(mpl_settle(&m, 0, 0, &r, 1, err, sizeof(err)), 0);
     assert_true(m.n_block >= was.n_block + (int32_t)(budget / m.block_bytes));
     assert_true(m.n_block < m.max_block);
     assert_true(m.device_bytes <= m.limit);
     check_sums(&m);
-    /* More than budgeted: fewer blocks, the limit holds. */
+    /* Graphs took more than the budget: fewer blocks, and the limit holds. */
     m = was;
     assert_int_equal(mpl_settle(&m, budget + GIB, 0, &r, 1, err, sizeof(err)), 0);
     assert_int_equal(was.n_block - m.n_block, GIB / m.block_bytes);
     assert_true(m.device_bytes <= m.limit);
     check_sums(&m);
-    /* A number of blocks somebody wrote stays. */
+    /* A configured number of blocks does not change. */
     in.num_blocks = 3000;
     m = planned(&in);
     assert_int_equal(mpl_settle(&m, budget + GIB, 0, &r, 1, err, sizeof(err)), 0);
@@ -441,7 +442,7 @@ length_that_fits(void **state)
         "request with kv.static_decode_blocks = 1"));
     in.num_blocks = 2;
     assert_int_equal(planned(&in).max_len, 64);
-    /* Weights alone are too much. */
+    /* The weights by themselves are too much. */
     in = device();
     in.weights = 73 * GIB;
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
@@ -518,7 +519,7 @@ blocks_on_the_cpu(void **state)
     in.is_cpu = 1;
     in.rank = &r;
     in.weights = GIB;
-    in.utilization = 0.05; /* no matter here */
+    in.utilization = 0.05; /* not used here */
     in.want_len = 8192;
     m = planned(&in);
     check_sums(&m);
@@ -529,7 +530,7 @@ blocks_on_the_cpu(void **state)
     r.mem_free = 60 * GIB;
     m = planned(&in);
     assert_int_equal(m.n_block, 4 * GIB / in.kv[0].block_bytes - 1);
-    /* At most what the sequences can use, and what they are given ahead. */
+    /* At most the blocks that the sequences can use, and those given in advance. */
     in.max_num_seqs = 2;
     m = planned(&in);
     assert_int_equal(m.n_block, 2 * (128 + 2));
@@ -562,7 +563,7 @@ swap_space_in_blocks(void **state)
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
     assert_non_null(strstr(err, "kv.swap_space = 4 GiB, but the machine has 4.0 GiB"));
     in.host_free = 0;
-    in.swap_gib = 4.0 - 1.0 / 1024; /* one MiB less: a block less */
+    in.swap_gib = 4.0 - 1.0 / 1024; /* one MiB less gives one block less */
     assert_int_equal(planned(&in).n_host, 511);
     in.swap_gib = 1.0 / 128;
     assert_int_equal(planned(&in).n_host, 1);
@@ -571,7 +572,8 @@ swap_space_in_blocks(void **state)
     assert_string_equal(err,
         "kv.swap_space = 0.00775194 GiB: less than a block of 8388608 bytes; set it to 0.007813 "
         "or more, or to 0");
-    /* Ranks share it out. The line named a share, not what the user wrote. */
+    /* Ranks share it. Regression: the line named one rank's share, not
+     * the configured size. */
     in.n_share = 2;
     in.swap_gib = 1.0 / 64;
     assert_int_equal(planned(&in).n_host, 1);
@@ -583,7 +585,7 @@ swap_space_in_blocks(void **state)
     in.swap_gib = 4;
     m = planned(&in);
     assert_int_equal(m.n_host, 256);
-    /* The host's sum had the share of one rank. */
+    /* Regression: the host's sum had the share of one rank. */
     assert_int_equal(mpl_bytes(&m, MPL_HOST_KV), 4 * GIB);
     in.in_host = 3 * MIB;
     m = planned(&in);
@@ -596,7 +598,8 @@ swap_space_in_blocks(void **state)
         "kv.swap_space = 4 GiB, but the machine has 3.0 GiB of memory left; set kv.swap_space "
         "to less");
     in.host_free = in.n_share = 0;
-    /* Each of several groups found the memory that all of them were to take. */
+    /* Regression: each of several groups counted the memory that all of them were
+     * to take as its own. */
     in.host_free = 7 * GIB;
     in.host_total = 8 * GIB;
     in.n_group = 2;
@@ -607,7 +610,7 @@ swap_space_in_blocks(void **state)
         "kv.swap_space = 4 GiB for each of parallel.data_parallel_size = 3 groups, but the "
         "machine has 8.0 GiB of memory; set kv.swap_space to less");
     in.host_free = in.host_total = in.n_group = 0;
-    /* int8 blocks are smaller, by the values and not by the scales. */
+    /* int8 blocks are smaller: the values shrink, the scales do not. */
     assert_int_equal(mpl_layout(32, 0, 8, 128, 64, FDK_I8, &in.kv[0]), 0);
     in.swap_gib = 4;
     assert_int_equal(planned(&in).n_host, 4 * GIB / (4194304 + 131072));
@@ -626,8 +629,8 @@ e7_ratio(void **state)
 }
 
 /* Numbers that overflow are refused, not wrapped. */
-/* One group of 8 layers without a window and five of 8 with one of 1,024 tokens: a sequence
- * holds 577 blocks of each of these at most, however long it is. */
+/* One group of 8 layers without a window and five of 8 with one of 1,024 tokens: a
+ * sequence holds at most 577 blocks of each of these, however long it is. */
 static void
 windows_bound_what_a_sequence_holds(void **state)
 {
@@ -638,7 +641,7 @@ windows_bound_what_a_sequence_holds(void **state)
     (void)state;
     in.n_kv = 6;
     for (int32_t g = 0; g < 6; g++) {
-        /* the last one has fewer layers, and blocks as large as the others' */
+        /* the last group has fewer layers, and blocks as large as the others */
         assert_int_equal(mpl_layout(g == 5 ? 7 : 8, 0, 8, 128, 16, FDK_BF16, &in.kv[g]), 0);
         in.most[g] = g == 0 ? 0 : 577;
     }
@@ -654,11 +657,11 @@ windows_bound_what_a_sequence_holds(void **state)
     assert_int_equal(mpl_most(&m, 5), 577);
     assert_int_equal(m.concurrency, m.n_block / need);
     assert_int_equal(m.tokens, (int64_t)m.n_block * (131072 / 16) / need * 16);
-    /* without windows it would hold six times as many */
+    /* without windows a sequence would hold six times as many */
     memset(in.most, 0, sizeof(in.most));
     m = planned(&in);
     assert_int_equal(m.concurrency, m.n_block / (6 * 131072 / 16));
-    /* a pool for less than the model's length serves as much as it holds */
+    /* a pool too small for the model's length serves the length that it holds */
     for (int32_t g = 1; g < 6; g++)
         in.most[g] = 577;
     in.num_blocks = 5 * 577 + 2 + 1000;

@@ -19,7 +19,7 @@
 #include "daemon/worker/model.h"
 #include "daemon/common/sha256.h"
 
-/* Fields a test may override: the last line wins by being the only one. */
+/* Fields that a test may override: only the one line is in the text. */
 #define SHAPE \
     "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"hidden_size\":64," \
     "\"intermediate_size\":96,\"vocab_size\":256,\"max_position_embeddings\":512"
@@ -90,8 +90,9 @@ defaults(void **state)
     assert_int_equal(c.bos, -1);
 }
 
-/* A Qwen3 config.json without head_dim was refused where hidden_size is no multiple
- * of num_attention_heads, or gives no head size that can be: it is 128. */
+/* Regression: a Qwen3 config.json without head_dim was refused if hidden_size is no
+ * multiple of num_attention_heads or gives an unsupported head size.
+ * The default is 128. */
 static void
 qwen3_head_dim(void **state)
 {
@@ -137,7 +138,8 @@ values(void **state)
     c = accepted(LLAMA(",\"dtype\":\"float16\",\"eos_token_id\":5"), NULL);
     assert_int_equal(c.dtype, FDK_F16);
     assert_int_equal(c.eos[0], 5);
-    /* generation_config.json comes first; without its own, config.json's stay. */
+    /* generation_config.json has precedence; without its own,
+     * those of config.json stay. */
     c = accepted(LLAMA(",\"eos_token_id\":5"), "{\"eos_token_id\":[6,7,8]}");
     assert_int_equal(c.n_eos, 3);
     assert_int_equal(c.eos[0], 6);
@@ -151,7 +153,7 @@ values(void **state)
     assert_string_equal(c.family, "qwen3");
 }
 
-/* Keys that layers 0 and 1 see; 0: all. */
+/* Checks the windows of layers 0 and 1; 0: none. */
 static void
 windows_are(const char *json, int first, int second)
 {
@@ -162,8 +164,8 @@ windows_are(const char *json, int first, int second)
         fail_msg("%s: %d, %d; expected %d, %d", json, got[0], got[1], first, second);
 }
 
-/* As MistralConfig, Qwen2Config and Qwen3Config of transformers read them. A window that no sequence
- * outgrows is none. */
+/* Windows as MistralConfig, Qwen2Config and Qwen3Config of transformers read them. A
+ * window as long as the longest sequence counts as none. */
 static void
 windows(void **state)
 {
@@ -283,7 +285,7 @@ quantized(void **state)
         enum mdl_quant quant;
     } ok[] = {
         { LLAMA(""), MDL_QUANT_NONE },
-        /* as Qwen3-FP8 and DeepSeek have it */
+        /* as in Qwen3-FP8 and DeepSeek */
         { QUANT("\"activation_scheme\":\"dynamic\",\"fmt\":\"e4m3\",\"quant_method\":"
                 "\"fp8\",\"weight_block_size\":[128,128]"),
             MDL_QUANT_BLOCK },
@@ -318,7 +320,7 @@ quantized(void **state)
 }
 
 struct bad_quant {
-    const char *json, *line; /* the line's start behind what is common */
+    const char *json, *line; /* start of the error, after the common beginning */
 };
 
 static const struct bad_quant bad_top[] = {
@@ -546,8 +548,8 @@ build(const char *json)
     return p;
 }
 
-/* A step with this tail reads nothing but what it wrote before. Behind the last
- * attention it has output rows alone, or not before the last norm. */
+/* A step with this tail reads only buffers that it wrote before. After the last attention
+ * it has only output rows, or, with the other tail, only after the last norm. */
 static void
 check_tail(const struct mdl_program *p, enum mdl_tail tail)
 {
@@ -578,7 +580,7 @@ check_tail(const struct mdl_program *p, enum mdl_tail tail)
     assert_int_equal(n[MDL_OP_LOGITS] + n[MDL_OP_SAMPLE], 2);
 }
 
-/* A buffer is written before it is read, alive exactly as said, and widths
+/* A buffer is written before it is read, its lifetime is exact, and widths
  * agree with the shapes. */
 static void
 check_program(const struct mdl_program *p)
@@ -641,7 +643,7 @@ program_llama(void **state)
     assert_int_equal(p->w[p->op[3].bias].as_f32, 1);
     assert_int_equal(p->op[4].w, -1);
     assert_true(p->op[5].f == 0.25f);
-    /* What the second norm adds is the output projection. */
+    /* The second norm adds the output projection. */
     assert_int_equal(p->op[7].in2, p->op[6].out);
     assert_int_equal(p->op[p->n_op - 1].kind, MDL_OP_SAMPLE);
     assert_int_equal(p->op[p->n_op - 4].kind, MDL_OP_RMSNORM);
@@ -650,7 +652,7 @@ program_llama(void **state)
     mdl_free(NULL);
 }
 
-/* Queries, keys and values have a bias, whatever attention_bias says; nothing else has. */
+/* Only queries, keys and values have a bias, whatever attention_bias is. */
 static void
 program_qwen2(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Names of users: the name service is asked at start and reload only. It is ours here:
- * the linker takes this file's functions before those of the C library. */
+/* Names of users: the name service is queried only at start and reload. Here it is a
+ * fake: the linker takes this file's functions before those of the C library. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -133,7 +133,7 @@ t_trusted(void **state)
     assert_false(names_in_list(&n, 70001));
 }
 
-/* A long name is not cut: half a name may be another user's. */
+/* A long name is not cut: half of it may be another user's name. */
 static void
 t_long_name(void **state)
 {
@@ -145,7 +145,7 @@ t_long_name(void **state)
     want(70005, "70005");
 }
 
-/* More of them than there are places. */
+/* More names than the table has entries. */
 static void
 t_many(void **state)
 {
@@ -162,7 +162,7 @@ t_many(void **state)
     assert_false(names_in_list(&n, 10));
 }
 
-/* Sessions and requests of users known and unknown: nothing asks. */
+/* Sessions and requests of known and unknown users do not query the name service. */
 static void
 t_loop_asks_nothing(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Launch threads on the processors near their devices. */
+/* Launch threads run on the processors near their devices. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -40,7 +40,7 @@ lists(void **state)
         assert_int_equal(run_cpus_parse(bad[i], &set), -EINVAL);
 }
 
-/* As the kernel has it; NVIDIA's numbers have capital letters. */
+/* Addresses as the kernel writes them; NVIDIA's have capital letters. */
 static void
 pci_devices(void **state)
 {
@@ -89,7 +89,7 @@ runs_on(struct sim *s, int rank, const cpu_set_t *want)
 {
     cpu_set_t has;
 
-    /* a thread that has done something is past its beginning */
+    /* a thread that has run a command has set its affinity */
     assert_int_equal(run_sync(s->run), 0);
     assert_int_equal(pthread_getaffinity_np(s->run->ranks->at[rank].thread, sizeof(has),
                          &has),
@@ -139,7 +139,8 @@ threads(void **state)
     c.model_dir = path;
     c.ops = &ops;
     ops.device_cpus = said;
-    /* one of two is near one processor; what may not be used, and what is no list */
+    /* one of two devices is near one processor; then a processor that must not be used,
+     * and an invalid list */
     near_list[0] = first;
     near_list[1] = NULL;
     s = sim_new(&c);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Calls that sleep are made by others; the caller goes on, and a call that sleeps
- * for good neither holds up the next ones nor lasts. */
+/* Calls that sleep are made by helper threads while the caller goes on. A call that would
+ * sleep for ever does not delay the next ones, and is ended. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -35,8 +35,8 @@
 #define LEFT_ALONE(p) (void)(p)
 #endif
 
-#define LINGER_S 5           /* each of three, one after the other: beyond WAIT_NS */
-#define CALL_NS  (1 * CLK_S) /* far below what a lingering close takes */
+#define LINGER_S 5           /* three of them in turn take longer than WAIT_NS */
+#define CALL_NS  (1 * CLK_S) /* far below the time of a lingering close */
 #define WAIT_NS  (10 * CLK_S)
 
 static int
@@ -62,7 +62,7 @@ until_done(const struct ofl *o)
     }
 }
 
-/* A connected TCP socket with unread data: its close sleeps. */
+/* Returns a connected TCP socket whose data is not read: its close sleeps. */
 static int
 lingering(int *ret_listener)
 {
@@ -88,7 +88,7 @@ lingering(int *ret_listener)
     return fd;
 }
 
-/* A UNIX socket in whose queue n lingering ones wait: the daemon's end. */
+/* Returns the daemon's end of a UNIX socket in whose queue n lingering sockets wait. */
 static int
 trap(int n, int *ret_keep)
 {
@@ -138,7 +138,7 @@ t_close(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* Without a thread the call does it. */
+/* Without threads the call itself does the job. */
 static void
 t_no_thread(void **state)
 {
@@ -155,8 +155,8 @@ t_no_thread(void **state)
     assert_null(ofl_free(NULL, 0));
 }
 
-/* The client's trap: the caller goes on at once, others are closed meanwhile, and
- * the close that would last LINGER_S ends long before. */
+/* A client's trap: the caller goes on at once, other descriptors are closed meanwhile,
+ * and the close that would last LINGER_S ends much earlier. */
 static void
 t_linger(void **state)
 {
@@ -189,8 +189,8 @@ t_linger(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* A job that nothing ends: the others are done by other threads, the queue fills
- * at some time, and that is said. */
+/* A job that never ends: other threads do the other jobs, at some time the queue fills,
+ * and that is reported. */
 static void
 t_hang(void **state)
 {
@@ -213,7 +213,7 @@ t_hang(void **state)
     assert_int_equal(ofl_close(o, pair[0]), 0);
     for (uint64_t t0 = clk_now_ns(); is_open(pair[0]); clk_sleep_ns(CLK_MS))
         assert_true(clk_now_ns() - t0 < WAIT_NS);
-    /* now all hang */
+    /* now all threads hang */
     hung[OFL_THREADS - 1] = fork();
     if (hung[OFL_THREADS - 1] == 0) {
         for (;;)
@@ -259,7 +259,7 @@ t_reap(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* All of a file, also while it is mapped; its descriptor stays open. */
+/* Frees all pages of a file, even while it is mapped; its descriptor stays open. */
 static void
 t_punch(void **state)
 {
@@ -288,8 +288,7 @@ t_punch(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* What is queued when the end comes is done; a job that hangs does not hold the
- * end up. */
+/* Jobs queued before the end are done; a job that hangs does not delay the end. */
 static void
 t_end(void **state)
 {
@@ -313,14 +312,14 @@ t_end(void **state)
             (void)pause();
     }
     assert_int_equal(ofl_reap(o, pid, NULL), 0);
-    LEFT_ALONE(o); /* a thread that hangs keeps what it uses */
+    LEFT_ALONE(o); /* a hanging thread keeps the memory it uses */
     t0 = clk_now_ns();
     assert_null(ofl_free(o, 50 * CLK_MS));
     assert_true(clk_now_ns() - t0 < 5 * CLK_S);
     (void)kill(pid, SIGKILL);
 }
 
-/* Many at once from one caller, by all threads: each is done once. */
+/* Many jobs from one caller are done by all threads, each once. */
 static void
 t_many(void **state)
 {

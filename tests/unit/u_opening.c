@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* From hello to welcome: what is made off the loop, and sessions that end meanwhile. */
+/* From hello to welcome: files made off the loop, and sessions that end meanwhile. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -25,11 +25,12 @@
 #define UID     1000u
 #define WAIT_MS 5000u
 
-static uint32_t on_loop, off_loop; /* files that were made there */
+static uint32_t on_loop, off_loop; /* number of files made on the loop's
+                                    * thread, and on others */
 static uint32_t held;              /* threads wait until it is 0 */
 static int no_memory;
 
-/* In place of libc's. */
+/* Replaces libc's function. */
 int
 memfd_create(const char *name, unsigned flags)
 {
@@ -63,7 +64,7 @@ open_with_threads(struct fix *f)
     on_loop = off_loop = 0;
 }
 
-/* All threads are idle, and the loop has run since and put nothing more. */
+/* Runs the loop until all threads are idle and it queues nothing more. */
 static void
 settle(struct fix *f)
 {
@@ -81,7 +82,7 @@ settle(struct fix *f)
     assert_int_equal(c.put, put);
 }
 
-/* A hello, taken. */
+/* Sends a hello, and lets the gate take it. */
 static int
 say_hello(struct fix *f)
 {
@@ -118,7 +119,7 @@ t_made(void **state)
     fix_close(&f);
 }
 
-/* Others are served while the files of one are made; it may leave meanwhile, and data
+/* Other sessions are served while the files of one are made. It may leave meanwhile; data
  * from it before its welcome ends it. */
 static void
 t_leaves(void **state)

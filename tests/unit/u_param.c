@@ -38,7 +38,7 @@ teardown(void **state)
     return 0;
 }
 
-/* Read bytes as a file; the file's name in err becomes "F". */
+/* Reads bytes as a file; the file's name in err is replaced by "F". */
 static int
 read_bytes(struct par_set *ps, const void *data, size_t n)
 {
@@ -417,7 +417,7 @@ test_check(void **state)
               "4096 for a prompt");
 }
 
-/* The names of rows that differ, and how many. */
+/* Lists the names of rows that differ. Returns their number. */
 static int
 differing(const struct par_set *ps, const struct par_set *fresh)
 {
@@ -465,7 +465,7 @@ test_reload(void **state)
             assert_int_equal(from, PAR_FROM_DEFAULT);
     }
     assert_int_equal(par_reload(ps, fresh), 0);
-    /* What may change must fit what stays until a restart. */
+    /* Parameters that change must fit those that stay until a restart. */
     assert_int_equal(par_reload_check(ps, fresh, err, sizeof(err)), 0);
     assert_int_equal(set(fresh, "graph.capture_sizes", "1,600"), 0);
     assert_int_equal(set(fresh, "graph.prefill_max_tokens", "1000"), 0);
@@ -479,7 +479,7 @@ test_reload(void **state)
     par_free(fresh);
 }
 
-/* Every default satisfies its own row, and survives being written down. */
+/* Every default is valid for its own row, and is unchanged after writing and reading. */
 static void
 test_rows(void **state)
 {
@@ -567,7 +567,7 @@ test_documents_are_current(void **state)
     if (strstr(man, man_now) == NULL)
         fail_msg("daemon/fdd.ini.5 is not current: gen_params man > daemon/fdd.ini.5");
 
-    /* The shipped file changes nothing, also when every line is active. */
+    /* The shipped file changes nothing, even if every line is active. */
     assert_int_equal(read_text(*state, ini), 0);
     for (p = ini; (p = strstr(p, "\n;")) != NULL; p++)
         p[1] = ' ';
@@ -588,7 +588,7 @@ test_documents_are_current(void **state)
     free(man_now);
 }
 
-/* Each word of a choice gives its enumerator, and is shown for it. */
+/* Each name of a choice gives its enumerator, and is shown for it. */
 static void
 test_choices(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Parameters: all errors at once, units, folders of further files, lists, names. */
+/* Parameters: all errors at once, suffixes of units, folders with more
+ * files, lists, names. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -24,7 +25,7 @@ struct fix {
     struct par_set *ps;
     struct par_src src;
     char dir[64];     /* with etc.d and lib.d */
-    char said[16384]; /* all messages, a line each: E or W, blank, text */
+    char said[16384]; /* all messages, one in a line: E or W, blank, text */
     char *sets[8];
 };
 
@@ -77,7 +78,7 @@ put(struct fix *f, const char *name, const char *text)
     assert_int_equal(fclose(o), 0);
 }
 
-/* The folder's name in text becomes D. */
+/* Replaces the folder's name in text by D. */
 static void
 short_names(const struct fix *f, char *text)
 {
@@ -128,7 +129,7 @@ use_main(struct fix *f, const char *text)
     snprintf(f->src.file, sizeof(f->src.file), "%s/fdd.ini", f->dir);
 }
 
-/* Origin of a row, as D/file:line. */
+/* Returns the origin of a row, as D/file:line. */
 static const char *
 where(struct fix *f, const char *name)
 {
@@ -141,7 +142,7 @@ where(struct fix *f, const char *name)
     return text;
 }
 
-/* A file with three errors was corrected in three starts. */
+/* Regression: correcting a file with three errors took three starts. */
 static void
 all_errors_at_once(void **state)
 {
@@ -190,7 +191,7 @@ all_errors_at_once(void **state)
         "D/fdd.ini:12)\n");
 }
 
-/* A value that could not be read is not taken for its default. */
+/* A value that could not be read does not count as its default. */
 static void
 unread_values_are_not_judged(void **state)
 {
@@ -215,11 +216,11 @@ unread_values_are_not_judged(void **state)
         assert_non_null(strchr(f->said, '\n'));
         assert_string_equal(strchr(f->said, '\n'), "\n");
     }
-    /* what it cannot concern is judged */
+    /* checks that do not involve it are made */
     use_main(f, "[log\nlevel = info\n");
     assert_int_equal(load(f), -EINVAL);
     assert_non_null(strstr(f->said, "parallel.tensor_parallel_size = 1 uses one"));
-    /* on the command line */
+    /* the same on the command line */
     use_main(f, "");
     f->src.n_sets = 2;
     strcpy(sets[1], "tensor_paralel_size=2");
@@ -228,14 +229,14 @@ unread_values_are_not_judged(void **state)
     strcpy(sets[1], "tensor_parallel_size");
     assert_int_equal(load(f), -EINVAL);
     assert_null(strstr(f->said, "uses one"));
-    /* a file that is not there has everything */
+    /* a file that does not exist has no such value */
     f->src.n_sets = 1;
     snprintf(f->src.file, sizeof(f->src.file), "%s/none.ini", f->dir);
     assert_int_equal(load(f), -ENOENT);
     assert_string_equal(f->said, "E D/none.ini: No such file or directory\n");
 }
 
-/* "[log] level = debug" was a section without a parameter. */
+/* Regression: "[log] level = debug" was read as a section without a parameter. */
 static void
 text_behind_a_section(void **state)
 {
@@ -279,7 +280,7 @@ set(struct fix *f, const char *name, const char *value)
     return par_set_text(f->ps, name, value, PAR_FROM_SET, err, sizeof(err));
 }
 
-/* 8GB was "not a size", 30s "not a whole number". */
+/* Regression: 8GB was "not a size", 30s "not a whole number". */
 static void
 units(void **state)
 {
@@ -390,14 +391,14 @@ units_that_do_not_fit(void **state)
     assert_memory_equal(&before, par_get(f->ps), sizeof(before));
 }
 
-/* Files that hold up their reader, or never end: the one named by -c too. */
+/* Files that block their reader or never end, also the one named by -c. */
 static void
 files_that_are_none(void **state)
 {
     struct fix *f = *state;
     char path[128];
 
-    (void)alarm(20); /* an open() that waits for a writer */
+    (void)alarm(20); /* for an open() that waits for a writer */
     snprintf(f->src.file, sizeof(f->src.file), "%s/pipe", f->dir);
     assert_int_equal(mkfifo(f->src.file, 0600), 0);
     assert_int_equal(load(f), -EINVAL);
@@ -451,7 +452,7 @@ folders(void **state)
     assert_string_equal(where(f, "kv.num_blocks"), "");
     assert_int_equal(par_n_files(f->ps), 6);
 
-    /* The one that hides is read in its place of the order. */
+    /* The hiding file is read at its own place in the order. */
     put(f, "etc.d/10-a.ini", "[sched]\nmax_num_seqs = 7\n[kv]\nblock_size = 32\n");
     put(f, "etc.d/99-z.ini", "[sched]\nmax_num_seqs = 8\nmax_num_sqs = 9\n");
     assert_int_equal(load(f), -EINVAL);
@@ -515,7 +516,8 @@ where_files_are(void **state)
     assert_int_equal(src.may_miss, 1);
 }
 
-/* A second package that named a trusted user took the first one's trust away. */
+/* Regression: a second package that named a trusted user removed the
+ * first package's user. */
 static void
 lists_add_up(void **state)
 {
@@ -567,7 +569,7 @@ lists_have_a_limit(void **state)
         "is set in D/fdd.ini:2 more than 511 bytes\n");
 }
 
-/* A misspelt key of a JSON value passed silently. */
+/* Regression: a misspelt key of a JSON value was accepted silently. */
 static void
 keys_of_json_values(void **state)
 {
@@ -598,7 +600,7 @@ keys_of_json_values(void **state)
     assert_int_equal(set(f, "limit_mm_per_prompt", "{\"image\": 0, \"audio\": 0}"), 0);
 }
 
-/* Names of other servers said "no parameter is called that". */
+/* Regression: names of other servers gave "no parameter is called that". */
 static void
 names_stand_for_rows(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The names of the source system's parameter document: each one in a file
- * and by --set, values taken, values refused; constraints between them. */
+/* The names of the source system's parameter document: each in a file and with --set,
+ * values accepted and refused; constraints between parameters. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -64,11 +64,13 @@ set(struct par_set *ps, const char *name, const char *value)
 
 enum { WARNS = 1 };
 struct row {
-    const char *name, *section; /* ours, for the file */
+    const char *name, *section; /* section of fdd.ini */
     const char *good;
     int warns;
-    const char *row, *value; /* what good sets; NULL: nothing */
-    const char *bad, *why;   /* NULL: nothing is refused */
+    const char *row, *value; /* parameter that `good` sets, and its
+                              * value; NULL: nothing */
+    const char *bad, *why;   /* a refused value and its reason; NULL:
+                              * no value is refused */
 };
 
 #define NOT_HERE "not available in this build"
@@ -166,7 +168,7 @@ dashes(const char *name, char *ret)
     while (*name++ != '\0');
 }
 
-/* Took r->good: result, warning and value. text: where the warning is. */
+/* Checks that r->good was accepted: result, warning and value. text: the warning. */
 static void
 check_good(struct par_set *ps, const struct row *r, const char *text, enum par_origin from)
 {
@@ -182,7 +184,7 @@ check_good(struct par_set *ps, const struct row *r, const char *text, enum par_o
     }
 }
 
-/* The message names parameter and value and says why. */
+/* Checks that the message names the parameter, the value and the reason. */
 static void
 check_bad(const struct row *r, const char *written)
 {
@@ -426,7 +428,7 @@ e1_set_both_ways(void **state)
               "its own name; remove one of them");
     assert_int_equal(p->graph_use_cudagraph, 0);
     assert_string_equal(p->graph_capture_sizes, "1,2");
-    /* A running daemon may change what the start has set. */
+    /* A running daemon may change values set at start. */
     assert_int_equal(par_set_text(ps, "graph.use_cudagraph", "yes", PAR_FROM_RUNTIME, err,
                          sizeof(err)),
         0);
@@ -443,7 +445,7 @@ e1_set_both_ways(void **state)
                                "use_cudagraph = 0\n"),
         -EINVAL);
     assert_non_null(strstr(err, ":3: graph.use_cudagraph = 0 contradicts"));
-    /* The command line wins over the file, without being a contradiction. */
+    /* The command line overrides the file; this is not reported as a contradiction. */
     assert_int_equal(read_text(ps, GRAPH " = {\"use_cudagraph\": false}\n"), 0);
     assert_int_equal(p->graph_use_cudagraph, 1);
 
@@ -741,7 +743,7 @@ e2_groups_and_sizes(void **state)
     OK("graph.capture_sizes", "1,1001");
     CHECK_BAD("graph.capture_sizes: 1001 is more than the tokens of a step, "
               "sched.max_num_batched_tokens = 1000; remove it");
-    /* A running daemon keeps what it has. */
+    /* A running daemon keeps its value. */
     OK("graph.capture_sizes", "8,16");
     assert_int_equal(par_set_checked(ps, "graph.capture_sizes", "1001", PAR_FROM_RUNTIME,
                          err, sizeof(err)),

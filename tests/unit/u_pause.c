@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The paused gate: it queues and sends nothing, loses nothing, and what must
- * end ends all the same. */
+/* The paused gate: it queues requests, sends and loses none, and requests that
+ * must end still end. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -77,7 +77,7 @@ t_queues(void **state)
 
     (void)state;
     fix_open(&f, NULL);
-    pause_is(&f, 1, 1, "starting"); /* before the model is loaded, too */
+    pause_is(&f, 1, 1, "starting"); /* also before the model is loaded */
     pause_is(&f, 0, 0, "starting");
     fix_ready(&f);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
@@ -92,14 +92,14 @@ t_queues(void **state)
     fix_step(&f, 3000);
     assert_int_equal(fix_take(&f, NULL, NULL, NULL), 0);
     counts_are(&f, 3, 1);
-    /* what runs ends, and its credit is not given on */
+    /* a running request ends, and its credit is not used for another */
     fix_wdone(&f, first);
     fix_step(&f, 1);
     assert_int_equal(fix_take(&f, NULL, NULL, NULL), 0);
     counts_are(&f, 3, 0);
     assert_int_equal(f.g->wrk[0].link.credits_used, 0);
     gate_check(f.g);
-    /* a cancel reaches a queued one */
+    /* a queued request can be cancelled */
     fcl_cancel(&c, 3);
     fix_step(&f, 1);
     counts_are(&f, 2, 0);
@@ -119,7 +119,7 @@ t_queues(void **state)
     fix_close(&f);
 }
 
-/* Deadlines pass in the queue, and those refused learn a time that makes sense. */
+/* Requests expire in the queue, and rejected ones get a plausible time to retry after. */
 static void
 t_deadlines_and_hints(void **state)
 {
@@ -150,7 +150,7 @@ t_deadlines_and_hints(void **state)
     fix_close(&f);
 }
 
-/* The time of a pause says nothing about how fast the worker is. */
+/* The time of a pause does not count for the worker's speed. */
 static void
 t_rate(void **state)
 {
@@ -238,7 +238,7 @@ t_stop_ends_it(void **state)
     fix_close(&f);
 }
 
-/* What is queued waits for the next worker, and for the end of the pause. */
+/* Queued requests wait for the next worker, and for the end of the pause. */
 static void
 t_worker_dies(void **state)
 {

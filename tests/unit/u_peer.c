@@ -24,9 +24,9 @@
 #include "tests/unit/gate_fixture.h"
 
 #define LINGER_S 4
-#define CALL_NS  (500 * CLK_MS) /* far below LINGER_S, far above a busy machine */
+#define CALL_NS  (500 * CLK_MS) /* far below LINGER_S, above the delays of a busy machine */
 
-/* A connected TCP socket with data that no process reads: its close sleeps. */
+/* Returns a connected TCP socket with data that no process reads: its close sleeps. */
 static int
 lingering(void)
 {
@@ -55,7 +55,7 @@ lingering(void)
     return fd;
 }
 
-/* Send with the last reference of fd. Returns sendmsg()'s. */
+/* Sends fd and drops the last own reference to it. Returns the result of sendmsg(). */
 static ssize_t
 pass(int sock, const void *p, size_t n, int fd)
 {
@@ -99,7 +99,7 @@ t_recv(void **state)
             assert_int_equal(peer_recv(sv[0], buf, sizeof(buf)), 3);
             assert_memory_equal(buf, "abc", 3);
         }
-        /* not taken, so it is the same again */
+        /* the descriptor is not received, so the second time is the same */
         for (int k = 0; k < 2; k++) {
             errno = 0;
             assert_int_equal(peer_recv(sv[0], buf, sizeof(buf)), -1);
@@ -114,7 +114,7 @@ t_recv(void **state)
     }
 }
 
-/* Sockets that the listening ones accept take none, where the kernel can. */
+/* Accepted sockets receive no descriptors, if the kernel supports that. */
 static void
 t_forbid(void **state)
 {
@@ -142,7 +142,7 @@ t_forbid(void **state)
     }
 }
 
-/* Rounds of the loop; each must not wait. */
+/* Runs iterations of the loop; none may wait. */
 static void
 rounds(struct fix *f)
 {
@@ -155,7 +155,7 @@ rounds(struct fix *f)
     }
 }
 
-/* The helper has one job more, which ends long after the loop went on. */
+/* The helper gets one more job, which ends long after the loop went on. */
 static void
 slept_elsewhere(struct fix *f)
 {
@@ -170,7 +170,7 @@ slept_elsewhere(struct fix *f)
     assert_true(c.interrupted > 0);
 }
 
-/* In the hello, behind it, and to a daemon that refuses the session. */
+/* Descriptors in the hello, after it, and to a daemon that refuses the session. */
 static void
 t_session(void **state)
 {
@@ -214,7 +214,7 @@ t_session(void **state)
     }
 }
 
-/* From one who is served, and from one who is refused. */
+/* On the admin socket, from a client that is served and from one that is refused. */
 static void
 t_admin(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stages on their own threads: requests, cancels and a drain, with the
- * queues, the bells and the link as they are in the daemon.
+ * The stages on their own threads: requests, cancels and a drain, with the queues,
+ * doorbells and link as in the daemon.
  */
 #include "config.h"
 

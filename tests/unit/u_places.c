@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Who gets a place among the sessions: a full table, idle sessions, root; no
- * descriptors left; a hello that waited while the loop stood still. */
+/* Which client gets a session: a full table, idle sessions, root; no descriptors left; a
+ * hello that waited while the loop was blocked. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -44,15 +44,15 @@ t_rule(void **state)
     (void)state;
     assert_int_equal(pick(0, s, 4), 2); /* most sessions, longest idle */
     assert_int_equal(pick(1, s, 4), 2);
-    assert_int_equal(pick(2, s, 4), -1); /* would have more than they */
+    assert_int_equal(pick(2, s, 4), -1); /* would have more than the others */
     s[3].sessions = 2 + PLC_CROWD;
-    assert_int_equal(pick(2, s, 4), 3); /* busy, of a crowd */
+    assert_int_equal(pick(2, s, 4), 3); /* busy, but of the user with most */
     assert_int_equal(pick(1, s, 4), 2); /* an idle one first */
     s[0] = (struct plc_ses){ 1, 0, old + 1 };
-    assert_int_equal(pick(0, s, 1), -1); /* its only one, used of late */
+    assert_int_equal(pick(0, s, 1), -1); /* its only session, used lately */
     s[0].t_used = old;
     assert_int_equal(pick(0, s, 1), 0);
-    assert_int_equal(pick(1, s, 1), -1); /* not in turn */
+    assert_int_equal(pick(1, s, 1), -1); /* no user takes another's only session */
     s[0] = (struct plc_ses){ 20, 3, now };
     s[1] = (struct plc_ses){ 20, 1, now };
     assert_int_equal(pick(0, s, 2), 1); /* fewest open requests */
@@ -64,7 +64,7 @@ t_rule(void **state)
 static const char *const eight[] = { "ipc.max_clients=8", "ipc.max_clients_per_user=4",
     "ipc.connects_per_second=1000", NULL };
 
-/* Uids 1000 and 1001 have four each, opened in turn, 1 s apart. */
+/* Uids 1000 and 1001 have four sessions each, opened alternately, 1 s apart. */
 static void
 crowd(struct fix *f, struct fcl *c)
 {
@@ -85,7 +85,7 @@ t_idle(void **state)
 
     (void)state;
     crowd(&f, c);
-    /* the oldest works on: answered by the gate, but a request */
+    /* the oldest session is active: a ping is answered by the gate, but is a request */
     fcl_req(&q, FDP_OP_PING, 1);
     q.max_new = 0;
     fcl_send(&c[0], &q, NULL, 0, 0);
@@ -96,14 +96,14 @@ t_idle(void **state)
     assert_int_equal(fcl_state(&c[0]), FDP_ST_RUN);
     assert_int_equal(fcl_state(&c[1]), FDP_ST_GOODBYE);
     assert_int_equal(fcl_reason(&c[1]), -FDP_E_DISCONNECTED);
-    /* 4 and 3 are left: 1000 loses one, then both one more */
+    /* 4 and 3 are left: 1000 loses one, then each loses one more */
     assert_int_equal(fcl_open(&f, &late[1], 1002, NULL), FDP_OK);
     assert_int_equal(fcl_state(&c[0]), FDP_ST_RUN);
     assert_int_equal(fcl_state(&c[2]), FDP_ST_GOODBYE);
-    /* 3, 3, 2: no more for 1002 */
+    /* 3, 3, 2: 1002 gets no more */
     assert_int_equal(fcl_open(&f, &late[2], 1002, NULL), FDP_E_LIMIT);
     assert_int_equal(fcl_open(&f, &late[2], 1000, NULL), FDP_E_LIMIT);
-    /* but for another, and for root without taking one */
+    /* but another uid does, and root without closing one */
     assert_int_equal(fcl_open(&f, &late[2], 1003, NULL), FDP_OK);
     assert_int_equal(f.g->ses.n, N);
     assert_int_equal(fcl_open(&f, &root, 0, NULL), FDP_OK);
@@ -113,7 +113,7 @@ t_idle(void **state)
     fix_close(&f);
 }
 
-/* With open requests they stay, and root gets in all the same. */
+/* Sessions with open requests stay, and root still gets one. */
 static void
 t_busy(void **state)
 {
@@ -133,7 +133,7 @@ t_busy(void **state)
     fix_close(&f);
 }
 
-/* A connection that is refused for another reason takes no place. */
+/* A connection refused for another reason closes no session. */
 static void
 t_refused(void **state)
 {
@@ -144,7 +144,7 @@ t_refused(void **state)
 
     (void)state;
     fix_open(&f, sets);
-    for (int i = 0; i < 3; i++) { /* all that 1001 may at once */
+    for (int i = 0; i < 3; i++) { /* all that 1001 may open at once */
         assert_int_equal(fcl_open(&f, &late, 1001, NULL), FDP_OK);
         fcl_close(&late);
         fix_step(&f, 0);
@@ -163,7 +163,8 @@ t_refused(void **state)
 
 /* ---- accept and hello ------------------------------------------------------ */
 
-/* One event, no more, while no descriptor is left; then the connection. */
+/* While no descriptor is left there is one event and no more; later the
+ * connection is accepted. */
 static void
 t_no_descriptor(void **state)
 {
@@ -187,7 +188,7 @@ t_no_descriptor(void **state)
         events += gate_events(f.g, 0) > 0;
     assert_int_equal(events, 1);
     assert_int_equal(f.g->ses.n, 0);
-    fix_step(&f, LSN_RETRY_MS + 10); /* tried, in vain */
+    fix_step(&f, LSN_RETRY_MS + 10); /* retried without success */
     assert_int_equal(f.g->ses.n, 0);
     assert_int_not_equal(f.g->lsn.t_retry, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &rl), 0);
@@ -198,7 +199,7 @@ t_no_descriptor(void **state)
     fix_close(&f);
 }
 
-/* More connections than are accepted at once: no event tells of the rest. */
+/* More connections than are accepted in one iteration: there is no event for the rest. */
 static void
 t_backlog(void **state)
 {
@@ -237,8 +238,8 @@ n_open(const struct fix *f)
     return n;
 }
 
-/* Sessions that begin and end all at once: others are served in between, and no
- * event is lost that comes but once. */
+/* Many sessions that begin and end at once: others are served in between, and no
+ * one-time event is lost. */
 static void
 t_many_events(void **state)
 {
@@ -286,7 +287,7 @@ t_many_events(void **state)
     fix_close(&f);
 }
 
-/* The loop stood still for longer than a handshake may take. */
+/* The loop was blocked for longer than the time limit of a handshake. */
 static void
 t_stall(void **state)
 {
@@ -302,7 +303,7 @@ t_stall(void **state)
     assert_int_equal(ses_adopt(&f.g->ses, sv[0], 1, 1000, 1000), 0);
     assert_int_equal(send(sv[1], &h, sizeof(h), 0), sizeof(h));
     f.now += 5 * CLK_S;
-    (void)gate_poll(f.g, f.now); /* timers come before sockets */
+    (void)gate_poll(f.g, f.now); /* timers run before sockets */
     assert_int_equal(f.g->ses.n, 1);
     assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
     assert_int_equal(w.err, FDP_OK);

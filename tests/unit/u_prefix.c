@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Names of blocks: the hash against its reference, and what a name covers. */
+/* Hashes of blocks: compared with the reference implementation, and the data
+ * that a hash covers. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -16,7 +17,7 @@
 
 #define B 16
 
-/* Key 00 01 .. 0f, as the reference has it. */
+/* Key 00 01 .. 0f, as in the reference. */
 static const struct pfx_key ref_key = { 0x0706050403020100u, 0x0f0e0d0c0b0a0908u };
 
 /* Output of the reference implementation for the message 00 01 .. len - 1. */
@@ -153,7 +154,7 @@ name_covers_all_before_it(void **state)
             assert_int_equal(same(&was[i], &now[i]), i < at / B);
         ids[at] ^= 1u << (at % 32);
     }
-    /* the same block at another place is another block */
+    /* the same tokens at another place give another hash */
     for (uint32_t i = 0; i < 4 * B; i++)
         ids[i] = i % B;
     chain(&ref_key, 1000, salt, ids, 4, now);
@@ -187,7 +188,7 @@ keyed_by_user_and_salt(void **state)
     assert_false(same(&a, &b));
 }
 
-/* Keys that were rotated by other frequencies are other keys. */
+/* Blocks whose keys were rotated by other frequencies have other hashes. */
 static void
 by_rotation(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Step times known before the first request, on virtual devices. */
+/* Step times measured before the first request, on virtual devices. */
 #include "config.h"
 
 #include <stdio.h>
@@ -41,8 +41,8 @@ ask(struct sim *s)
     return r;
 }
 
-/* Predicted from the first request on, about right; the pool and what requests answer
- * are as they were. */
+/* Steps are predicted about right from the first request on; the pool and the
+ * answers are unchanged. */
 static void
 m1_known_before_the_first_request(struct sim_rng *g)
 {
@@ -66,7 +66,7 @@ m1_known_before_the_first_request(struct sim_rng *g)
     sim_free(s);
 }
 
-/* No longer than there is time. A device too slow for it is not predicted. */
+/* It keeps its time limit. Steps of a device too slow for it are not predicted. */
 static void
 m2_within_its_time(struct sim_rng *g)
 {
@@ -88,7 +88,7 @@ m2_within_its_time(struct sim_rng *g)
     sim_free(s);
 }
 
-/* What the steps of requests take counts for more soon. */
+/* The times of requests' steps soon count for more. */
 static void
 m3_requests_count_for_more(struct sim_rng *g)
 {
@@ -107,7 +107,7 @@ m3_requests_count_for_more(struct sim_rng *g)
     sim_free(s);
 }
 
-/* A model's steps: they write blocks, and what requests answer is the same. */
+/* Steps of a real model write blocks, and the answers to requests are unchanged. */
 static void
 m4_requests_answer_the_same(struct sim_rng *g)
 {
@@ -138,8 +138,8 @@ m4_requests_answer_the_same(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* A prefill of each range of rows for which GEMMs are chosen, as far as a step may be that
- * large: what is chosen at a request's step lets all others wait for it. */
+/* There is a prefill for each range of rows with its own choice of GEMMs, up to the
+ * largest step: a choice made in a request's step would delay all other requests. */
 static void
 m5_each_range_of_rows_comes_before_requests(struct sim_rng *g)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps measured operation by operation: the sums, what is computed meanwhile,
- * synthetic steps, and the file of the measured peak.
+ * Steps measured operation by operation: the sums, results computed meanwhile, synthetic
+ * steps, and the file of the measured peak.
  */
 #include "config.h"
 
@@ -69,7 +69,7 @@ ask(struct sim *s, uint32_t i, uint32_t max_new)
     return r;
 }
 
-/* What the requests got, and how many prompt tokens were in the cache. */
+/* Answers of the requests, and the number of prompt tokens found in the cache. */
 struct got {
     uint32_t n[N_ASK], id[N_ASK][64];
     uint64_t lp[N_ASK];
@@ -124,14 +124,14 @@ finish(struct sim *s)
 
     for (int i = 0; !eng_profile_ready(s->pip->eng); i++) {
         (void)sim_poll(s);
-        /* a measured step takes as long as it takes: it must not count as hung */
+        /* a measured step may take long: it must not count as hung */
         SIM_CHECK(eng_profile_ready(s->pip->eng) || b->activity == LNK_ACT_PROFILE);
         SIM_CHECK(i < 1000000);
     }
     SIM_CHECK(b->activity == LNK_ACT_SERVE);
 }
 
-/* Steps that had the operations of a tail: each the same number. */
+/* Number of steps that ran the operations of a tail; it must be equal for all of them. */
 static int32_t
 tail_steps(const struct prf *p, enum mdl_tail tail)
 {
@@ -147,8 +147,8 @@ tail_steps(const struct prf *p, enum mdl_tail tail)
     return n;
 }
 
-/* Steps that ran line i, of all measured. A step without outputs ends with the last
- * attention. */
+/* Number of measured steps that ran line i. A step without outputs ends with
+ * the last attention. */
 static int32_t
 line_steps(const struct prf *p, int32_t i)
 {
@@ -165,7 +165,8 @@ line_steps(const struct prf *p, int32_t i)
     return op->rows == MDL_PER_TOKEN ? p->measured.n : tokens + outputs;
 }
 
-/* Every operation in every step that has it, and the lines' sum is the steps'. */
+/* Every operation is measured in every step that has it, and the lines add up
+ * to the steps' time. */
 static void
 check_sums(const struct prf *p)
 {
@@ -242,8 +243,8 @@ live_steps_compute_the_same(struct sim_rng *g)
         }
 }
 
-/* Without steps it waits; when stopped it gives back what there is, and steps that
- * come are as always. */
+/* Without steps it waits. When stopped it returns the measurements so far, and
+ * later steps are normal. */
 static void
 live_stopped(struct sim_rng *g)
 {
@@ -279,7 +280,7 @@ live_stopped(struct sim_rng *g)
     sim_free(s);
 }
 
-/* A device's own delay is a line; steps on their way when it begins are none. */
+/* A device's own delay has a line; steps in flight at the begin are not measured. */
 static void
 live_begins_between_steps(struct sim_rng *g)
 {
@@ -303,7 +304,7 @@ live_begins_between_steps(struct sim_rng *g)
     sim_free(s);
 }
 
-/* The engine on a thread of its own, asked from here. */
+/* The engine runs in its own thread and is controlled from here. */
 static void
 live_threads(struct sim_rng *g)
 {
@@ -370,7 +371,7 @@ made_leaves_no_trace(struct sim_rng *g)
             SIM_CHECK(p->measured.row == 3 * rows && p->measured.out == 3 * rows);
             SIM_CHECK(p->measured.ctx == 3.0 * (m->n_decode * m->context + m->n_prefill));
             SIM_CHECK(trc_n_step(s->trc_seg) == n);
-            /* behind the last attention a prompt has its outputs alone */
+            /* after the last attention a prompt has only its output rows */
             SIM_CHECK(
                 tail_steps(p, m->n_prefill > 0 ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS) == 3);
             (void)prf_free(p);
@@ -383,8 +384,8 @@ made_leaves_no_trace(struct sim_rng *g)
     }
 }
 
-/* It reads what others cached, writes none of it, and where nothing is there the
- * memory is made real. */
+/* A synthetic step reads blocks that others cached and does not write them;
+ * missing memory is mapped. */
 static void
 made_reads_the_pool(struct sim_rng *g)
 {
@@ -553,7 +554,7 @@ peak_open(struct peak_fix *f)
     n_probe = probe_rc = 0;
 }
 
-/* Another process. Returns how many probes it took. */
+/* Measures as another process would. Returns the number of probes it made. */
 static int
 peak_again(struct peak_fix *f, int busy)
 {
@@ -581,7 +582,7 @@ peaks_kept(struct sim_rng *g)
 
     (void)g;
     peak_open(&f);
-    SIM_CHECK(peak_again(&f, 1) == 4); /* while the device has other work: not kept */
+    SIM_CHECK(peak_again(&f, 1) == 4); /* while the device has other work: not saved */
     SIM_CHECK(f.cc.have == 0 && f.cc.file[0] == '\0');
     SIM_CHECK(peak_again(&f, 0) == 4 && strcmp(f.cc.from, "measured") == 0);
     SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == 0 && n_probe == 8);
@@ -591,7 +592,7 @@ peaks_kept(struct sim_rng *g)
     (void)snprintf(path, sizeof(path), "%s", f.cc.file);
     SIM_CHECK(strncmp(path, f.cache, strlen(f.cache)) == 0);
 
-    /* numbers no machine has, another key, another version, no JSON */
+    /* impossible numbers, another key, another version, no JSON */
     in = fopen(path, "r");
     SIM_CHECK(in != NULL);
     n = fread(text, 1, sizeof(text) - 1, in);
@@ -621,7 +622,7 @@ peaks_kept(struct sim_rng *g)
     f.k.close(f.ctx);
 }
 
-/* A folder that cannot be made or written: measured, once a process. */
+/* A folder that cannot be created or written: measured once in each process. */
 static void
 peaks_without_a_folder(struct sim_rng *g)
 {
@@ -639,9 +640,9 @@ peaks_without_a_folder(struct sim_rng *g)
     (void)snprintf(path, sizeof(path), "%s/x", f.cache);
     (void)snprintf(f.cache, sizeof(f.cache), "%s", path);
     SIM_CHECK(peak_again(&f, 0) == 4 && f.cc.warned);
-    /* what cannot be measured is told, and nothing is kept */
+    /* a failed measurement is reported, and nothing is saved */
     probe_rc = -ENOMEM;
-    f.cc = (struct peak_cache){ 0 }; /* and a folder of its own, not the machine's */
+    f.cc = (struct peak_cache){ 0 }; /* with its own folder, not the machine's */
     (void)snprintf(f.cc.dir, sizeof(f.cc.dir), "%s", f.cache);
     SIM_CHECK(peak_get(&f.cc, &f.k, f.ctx, td_dev(), 0, 0, &c) == -ENOMEM && !f.cc.have);
     (void)rmdir(f.dir);
@@ -676,7 +677,7 @@ rooflines(struct sim_rng *g)
     SIM_CHECK(peak_roofline_ns(&c, 100, 4000, FDK_F16) == 4000); /* as fp32 */
 }
 
-/* What this machine does is more than nothing, and the null device does nothing. */
+/* This machine's peak is above 0, and that of the null device is 0. */
 static void
 probes(struct sim_rng *g)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl stat: quantiles, choice of rows, the text for Prometheus, the file. */
+/* fdctl stat: quantiles, choice of rows, text for Prometheus, the file. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -137,7 +137,8 @@ words_name_rows(void **state)
     (void)state;
     assert_int_equal(stt_pick("steps", pick), 0);
     assert_int_equal(picked(pick), 1);
-    assert_int_equal(stt_pick("requests_running", pick), 0); /* gate's and worker's */
+    assert_int_equal(stt_pick("requests_running", pick), 0); /* one of the gate, one of
+                                                              * the worker */
     assert_int_equal(picked(pick), 3);
     assert_int_equal(stt_pick("hist.*", pick), 0);
     assert_int_equal(picked(pick), 3 + CNT_H__N);
@@ -197,7 +198,7 @@ every_counter_appears_once_by_one_name(void **state)
         assert_false(strcmp(name + n - 6, "_count") == 0);
         for (size_t k = 0; k < i; k++) {
             prm_name(cnt_row(k), other, sizeof(other));
-            if (strcmp(name, other) == 0) /* one metric, told apart by a label */
+            if (strcmp(name, other) == 0) /* one metric, distinguished by a label */
                 assert_true(strstr(name, "request_success") != NULL ||
                     strstr(name, "by_source") != NULL);
         }
@@ -247,11 +248,11 @@ labels_are_escaped(void **state)
     seg.w.steps = 36;
     prom(&seg, PRM_NAMES_FDD);
     HAS("fdd_worker_steps_total{model_name=\"a\\\"b\\\\c\\nd\"} 36");
-    memcpy(seg.model, "\xc3\xa4x\xe2\x82", 6); /* cut off within a character */
+    memcpy(seg.model, "\xc3\xa4x\xe2\x82", 6); /* cut within a character */
     prom(&seg, PRM_NAMES_FDD);
     assert_non_null(strstr(text, "model_name=\"\xc3\xa4x\xef\xbf\xbd"));
     HAS_NOT("\xe2\x82");
-    memset(seg.model, '"', sizeof(seg.model)); /* not ended by its writer */
+    memset(seg.model, '"', sizeof(seg.model)); /* without a NUL */
     assert_int_equal(fct_seg_snap_group(&seg, CNT_ALL_GROUPS, &copy), 0);
     assert_int_equal(strlen(copy.model), sizeof(copy.model) - 1);
     prom(&copy, PRM_NAMES_FDD);
@@ -280,14 +281,14 @@ histograms_are_cumulative(void **state)
     HAS("fdd_request_params_n_count{model_name=\"demo\"} 6");
 }
 
-/* Finer ranges of ours count into the next bound of vLLM's. */
+/* Finer buckets of fdd count for the next bound of vLLM's. */
 static void
 ranges_are_folded(void **state)
 {
     (void)state;
     memset(seg.h, 0, sizeof(seg.h));
     cnt_see(seg.h, CNT_H_ttft, 60000, 1);   /* 60 us */
-    cnt_see(seg.h, CNT_H_ttft, 1000000, 1); /* 1 ms: its bound holds it */
+    cnt_see(seg.h, CNT_H_ttft, 1000000, 1); /* 1 ms: it is within the bound */
     cnt_see(seg.h, CNT_H_ttft, 1000001, 1);
     cnt_see(seg.h, CNT_H_ttft, 3000000000000u, 1);
     prom(&seg, PRM_NAMES_VLLM);
@@ -318,7 +319,7 @@ bound_seconds(const struct cnt_hist_row *r, uint32_t b)
     return (double)r->bound[b] / (strcmp(r->unit, "ns") == 0 ? 1e9 : 1);
 }
 
-/* A bound that is none of ours would show what it holds under a lower one. */
+/* A bound that fdd does not have would show its counts under a lower bound. */
 static void
 bounds_of_vllm_are_ours(void **state)
 {
@@ -412,14 +413,14 @@ file_appears_whole(void **state)
     assert_int_equal(mkdir(path, 0700), 0); /* a folder is in the way */
     assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), EX_IOERR);
     assert_int_equal(rmdir(path), 0);
-    assert_int_equal(rmdir(dir), 0); /* nothing was left */
+    assert_int_equal(rmdir(dir), 0); /* no file was left */
     assert_int_equal(stt_textfile(path, &seg, PRM_NAMES_FDD), EX_IOERR);
     snprintf(bad, sizeof(bad), "%s/", dir);
     assert_int_equal(stt_textfile(bad, &seg, PRM_NAMES_FDD), EX_USAGE);
 }
 
-/* Two groups: each has its samples, the gate's metrics have none of theirs, and the sums of
- * fdctl stat are those of both. */
+/* Two groups: each has its own samples, the gate's metrics have no group, and the sums of
+ * fdctl stat are over both. */
 static void
 t_groups(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The protocol's layout, byte for byte, as every released client and daemon
- * know it. A difference here is a new major version, not a new golden table:
- * only constants and new fields in reserved room may be added.
+ * The protocol's layout, byte for byte, as in every released client and daemon. A
+ * difference here is a new major version, not a new golden table: only constants and new
+ * fields in reserved room may be added.
  */
 #include "config.h"
 
@@ -397,7 +397,7 @@ t_golden(void **state)
                 table[i].golden_len);
 }
 
-/* Structs without gaps: every byte of a message has a name. */
+/* Structs without gaps: every byte of a message belongs to a field. */
 static void
 t_no_gaps(void **state)
 {

@@ -99,7 +99,7 @@ quant_row(void *dst, float *scale, const void *src, enum fdk_dtype t, int32_t n,
 }
 
 struct packed {
-    int8_t v[MAX_N]; /* unpacked again; of e4m3 the byte */
+    int8_t v[MAX_N]; /* the unpacked numbers; for e4m3 the bytes */
     float scale[MAX_N];
     int32_t n_group;
 };
@@ -141,7 +141,7 @@ e4m3(unsigned b)
     return b & 0x80 ? -v : v;
 }
 
-/* The byte nearest to v by trying all; of two the even one. */
+/* The byte nearest to v, found by trying all; ties to even. */
 static uint8_t
 to_e4m3(float v)
 {
@@ -165,7 +165,7 @@ rounding_e4m3(void **state)
     int32_t n = 1;
 
     (void)state;
-    /* Scale 1: each number, what lies half way to the next, and both neighbours. */
+    /* Scale 1: each number, the middle to the next one, and both neighbours of that. */
     for (unsigned b = 0; b < 0x7e; b++) {
         float lo = (float)e4m3(b), mid = (float)(e4m3(b) + e4m3(b + 1)) / 2;
 
@@ -218,7 +218,8 @@ rounding(void **state)
     quantize(y, 8, &q4, &p);
     assert_true(p.scale[0] == 1);
     assert_memory_equal(p.v, want4, 8);
-    /* A positive one alone: the scale is negative, the rest mirrored. */
+    /* Only a positive one has this magnitude: the scale is negative,
+     * the rest mirrored. */
     for (int i = 0; i < 8; i++)
         z[i] = i == 7 ? 7.0f : -y[i];
     quantize(z, 8, &q4, &p);
@@ -236,8 +237,8 @@ zeros_and_small_scales(void **state)
 
     (void)state;
     x[3] = -0.0f;
-    x[40] = 1e-45f; /* / 127 is nothing */
-    x[64] = 1e-40f; /* / 127 has few bits left */
+    x[40] = 1e-45f; /* divided by 127 it is 0 */
+    x[64] = 1e-40f; /* divided by 127 it has few bits left */
     x[65] = -0.9e-40f;
     quantize(x, 96, &q8, &p);
     assert_int_equal(p.n_group, 3);
@@ -328,7 +329,7 @@ random_rows(void **state)
         }
 }
 
-/* 16-bit sources give what their values as floats give. */
+/* 16-bit sources give the same result as their values in floats. */
 static void
 source_types(void **state)
 {
@@ -392,7 +393,7 @@ not_finite(void **state)
             }
 }
 
-/* The error of what is kept: at most half a step, but at wint4's upper end. */
+/* The quantization error is at most half a step, except at the upper end of wint4. */
 static void
 error_bound(void **state)
 {
@@ -428,7 +429,8 @@ error_bound(void **state)
 
 /* ---- packing ---- */
 
-/* What rows do not hold, or nothing converts, is refused; other rows stay as they are. */
+/* Arguments beyond the rows, or without a conversion, are refused; other
+ * rows are unchanged. */
 static void
 packs_rows(void **state)
 {
@@ -456,13 +458,13 @@ packs_rows(void **state)
     a.w.layout = 1;
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
     a = good;
-    a.what = FDK_PACK_SCALES; /* it has none */
+    a.what = FDK_PACK_SCALES; /* the format has no scales */
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
     a = good;
     a.x_dtype = FDK_I8;
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
     a = good;
-    a.w.format = FDK_BF16; /* no rounding here */
+    a.w.format = FDK_BF16; /* this format is not quantized */
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -ENOTSUP);
     a = good;
     a.w.format = FDK_I4;
@@ -485,8 +487,8 @@ packs_rows(void **state)
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
 }
 
-/* The columns from x_at on, of each row, quantized as a row of their own or by the scale of
- * the whole row. */
+/* Quantizes the columns from x_at on of each row, with their own scale or with
+ * that of the whole row. */
 static void
 pack_window(const struct qnt *q, int32_t x_cols, int32_t x_at, int32_t n, int row_scale)
 {
@@ -529,7 +531,7 @@ pack_window(const struct qnt *q, int32_t x_cols, int32_t x_at, int32_t n, int ro
         scales = (float *)(void *)(out + a.w.scale_at);
         assert_memory_equal(scales + r * groups, scale, (size_t)groups * 4);
     }
-    /* What is not finite is found in what the scale is made of. */
+    /* A value that is not finite is found in all elements that the scale depends on. */
     x[2 * x_cols + x_at + n - 1] = NAN;
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), 0);
     assert_int_equal(bad, 2 * x_cols + x_at + n - 1);
@@ -573,7 +575,7 @@ packs_windows(void **state)
     a.x_cols = 3;
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
     a.x_cols = 8;
-    a.x_row_scale = 1; /* without one */
+    a.x_row_scale = 1; /* the format has no scale */
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
     a.w.format = FDK_I4;
     a.w.group = 4;

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The end of a worker that takes its time: the gate answers meanwhile. */
+/* A worker whose process ends slowly: the gate keeps serving meanwhile. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -19,10 +19,10 @@
 #include "daemon/gate/offloop.h"
 #include "tests/unit/gate_fixture.h"
 
-static int is_slow; /* a zombie is collected by and by */
+static int is_slow; /* set: collecting a zombie takes some time */
 static int n_here;  /* calls of waitid() on the thread of the loop */
 
-/* In place of libc's. */
+/* Replaces libc's function. */
 int
 waitid(idtype_t type, id_t id, siginfo_t *si, int how)
 {
@@ -34,8 +34,8 @@ waitid(idtype_t type, id_t id, siginfo_t *si, int how)
     return (int)syscall(SYS_waitid, type, id, si, how, NULL);
 }
 
-/* Killed, a worker has no requests any more, though its process is there still:
- * theirs end at once, and those of others wait for the next worker. */
+/* A killed worker has no requests any more, though its process still exists: its requests
+ * end at once, and new ones wait for the next worker. */
 static void
 t_killed(void **state)
 {
@@ -61,10 +61,11 @@ t_killed(void **state)
     sup_kill(&f.g->wrk[0], "a test");
     fix_step(&f, 2);
     assert_int_equal(f.g->wrk[0].dead, 0);
-    assert_string_equal(sup_phase_name(&f.g->wrk[0]), "exiting"); /* who waits goes on */
+    assert_string_equal(sup_phase_name(&f.g->wrk[0]), "exiting"); /* waiting clients are
+                                                                   * served */
     assert_true(fcl_recv(&c, &r) && r.h.type == FDP_T_EVENT);
     fcl_want_error(&c, 7, FDP_E_GPU_RESET, 0);
-    fcl_submit(&other, 8, 2, 4); /* not to the one that ends */
+    fcl_submit(&other, 8, 2, 4); /* it is not sent to the ending worker */
     fix_step(&f, 5000);
     assert_int_equal(f.n_spawn, 1);
     assert_int_equal(f.g->fair.n_queued, 1);
@@ -72,7 +73,7 @@ t_killed(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
     fix_die(&f, SIGKILL);
     while (fcl_recv(&c, &r))
-        assert_int_not_equal(r.h.type, FDP_T_EVENT); /* said once */
+        assert_int_not_equal(r.h.type, FDP_T_EVENT); /* sent only once */
     fix_step(&f, 1000);
     assert_int_equal(f.n_spawn, 2);
     fix_ready(&f);
@@ -84,7 +85,7 @@ t_killed(void **state)
     fix_close(&f);
 }
 
-/* Its status comes slowly: another thread waits for it, and no event of the dead
+/* Its exit status comes slowly: another thread waits for it, and no event of the dead
  * process keeps the loop busy. */
 static void
 t_slow_status(void **state)
@@ -137,7 +138,7 @@ t_slow_status(void **state)
     fix_close(&f);
 }
 
-/* At the daemon's end: a child that does not end, and one that does. */
+/* At the end of the daemon: a child that does not end, and one that does. */
 static void
 t_collect(void **state)
 {

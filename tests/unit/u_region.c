@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with clients: who may write, whose pages, what is left. */
+/* Memory shared with clients: write access, ownership of pages, memory
+ * left after the end. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -33,14 +34,16 @@
 
 #define KIB 1024u
 
-static int no_memory; /* pages cannot be had */
+static int no_memory; /* set: no pages can be allocated */
 static unsigned n_populate;
 
-static int looks_at = -1;    /* a descriptor of the region that is dropped */
-static uint64_t full_unmaps; /* bytes of that file while something was unmapped */
-static uint32_t off_loop;    /* calls of other threads that lock the address space */
+static int looks_at = -1;    /* descriptor of the region that is dropped */
+static uint64_t full_unmaps; /* bytes of that file at the time of an munmap() */
+static uint32_t off_loop;    /* number of calls on other threads that
+                              * lock the address space */
 static uint32_t here_reads;  /* pread() on this thread */
-static uint32_t held_reads;  /* and on others, where it waits while reads_wait is set */
+static uint32_t held_reads;  /* pread() on other threads, which waits there
+                              * while reads_wait is set */
 static int reads_wait;
 
 static void
@@ -50,7 +53,7 @@ note_thread(void)
         (void)__atomic_add_fetch(&off_loop, 1, __ATOMIC_RELAXED);
 }
 
-/* In place of libc's. */
+/* Replaces libc's function. */
 int
 munmap(void *p, size_t n)
 {
@@ -143,7 +146,7 @@ t_pages_as_used(void **state)
         ours.p[at + 63] = 1;
         assert_in_range(bytes_of(fd), at + 64, at + 64 + REGION_STEP);
     }
-    assert_int_equal(n_populate, 4); /* not one a record */
+    assert_int_equal(n_populate, 4); /* fewer than one for each record */
     assert_int_equal(region_reserve(&ours, 1024 * KIB, 1), 0);
     assert_int_equal(ours.ready, 1024 * KIB);
     region_empty(&ours);
@@ -152,7 +155,7 @@ t_pages_as_used(void **state)
     (void)close(fd2);
 }
 
-/* As a user that the file does not belong to; 1: it could be opened. */
+/* Tries to open the file as a user who does not own it. Returns 1 if that succeeded. */
 static int
 stranger_opens(int fd)
 {
@@ -203,7 +206,7 @@ t_read_only(void **state)
     (void)close(fd);
 }
 
-/* Nothing is left, even if a process keeps descriptor and mapping. */
+/* No pages are left, even if a process keeps descriptor and mapping. */
 static void
 t_empty(void **state)
 {
@@ -234,8 +237,8 @@ t_empty(void **state)
     }
 }
 
-/* Off the loop: the same. No other thread changes a mapping, since the loop would
- * wait for it; and the loop unmaps what has no pages left, which takes no time. */
+/* The same off the loop. No other thread changes a mapping, since the loop would wait for
+ * it. The loop itself unmaps regions that have no pages left, which takes no time. */
 static void
 t_drop(void **state)
 {
@@ -317,7 +320,7 @@ t_late(void **state)
         region_drop_late(&l, &r, i, NULL);
         assert_null(r.p);
     }
-    assert_int_equal(bytes_of(fd[0]), 0); /* no place: the oldest goes */
+    assert_int_equal(bytes_of(fd[0]), 0); /* the bin is full: the oldest is dropped */
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
     region_bin_tick(&l, 4 * CLK_S, NULL);
     assert_int_equal(bytes_of(fd[1]), 64 * KIB);
@@ -327,7 +330,7 @@ t_late(void **state)
         (void)close(fd[i]);
     }
     assert_int_equal(l.bytes, 0);
-    /* the pages in them are bounded too */
+    /* the number of their pages is bounded too */
     for (int i = 0; i < 3; i++) {
         assert_int_equal(make_and_map(&r, 32u << 20, MEMFILE_OURS, &fd[i]), 0);
         assert_int_equal(region_reserve(&r, 32u << 20, 0), 0);
@@ -344,9 +347,9 @@ t_late(void **state)
 
 /* ---- in sessions --------------------------------------------------------- */
 
-/* The largest completion ring costs nothing until it is used, and nothing
- * when the client has left, though it keeps the descriptors. What the client wrote
- * itself it keeps. */
+/* The largest completion ring uses no memory until it is used, and none when the
+ * client has left, even if the client keeps the descriptors. Pages that the client
+ * wrote itself stay. */
 static void
 t_kept(void **state)
 {
@@ -371,15 +374,16 @@ t_kept(void **state)
     fcl_close(&c);
     fix_step(&f, 0);
     assert_int_equal(f.g->ses.n, 0);
-    assert_in_range(bytes_of(kept[0]), wrote, wrote + 4096); /* and a slot's page */
+    assert_in_range(bytes_of(kept[0]), wrote, wrote + 4096); /* plus the page of one
+                                                              * slot */
     assert_int_equal(bytes_of(kept[1]), 0);
     (void)close(kept[0]);
     (void)close(kept[1]);
     fix_close(&f);
 }
 
-/* Items in pages that the client never wrote are zeros, and no page is made for them:
- * it would be ours, and could not be taken back. */
+/* Items in pages that the client never wrote are zeros, and no page is allocated for
+ * them: it would count for the daemon, and could not be freed. */
 static void
 t_holes(void **state)
 {
@@ -400,13 +404,14 @@ t_holes(void **state)
     for (uint32_t off = 65536; off + 262144 <= c.w.arena_bytes; off += 262144) {
         fcl_req(&q, FDP_OP_SUBMIT, 2 + off);
         q.off = off;
-        q.len = off % 524288 < 262144 ? 262144 : 65536; /* in pieces, and at once */
+        q.len = off % 524288 < 262144 ? 262144 : 65536; /* copied in pieces, and at
+                                                         * once */
         fcl_send(&c, &q, NULL, 0, 0);
         fix_step(&f, 0);
         fcl_want_error(&c, 2 + off, FDP_E_UNSUPPORTED, FDP_D_ITEM);
     }
     assert_int_equal(bytes_of(c.c2d_fd), before);
-    /* a copy that has both */
+    /* a copy from pages of both kinds */
     r = &f.g->ses.v[0]->c.c2d;
     memset(c.c2d + c.w.arena_off + 131072, 7, 10000);
     for (int i = 0; i < 2; i++) {
@@ -424,7 +429,8 @@ t_holes(void **state)
     fix_close(&f);
 }
 
-/* At most n pings, tags from first; fewer when the daemon takes no more. */
+/* Sends at most n pings with tags from first on; fewer if there is no room.
+ * Returns their number. */
 static uint32_t
 pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
 {
@@ -441,7 +447,7 @@ pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
     return i;
 }
 
-/* A request with items at this place of the arena, where nothing was written. */
+/* Sends a request with items at this place of the arena, where nothing was written. */
 static void
 send_hole(struct fix *f, struct fcl *c, uint64_t tag, uint32_t off, uint32_t len)
 {
@@ -465,7 +471,7 @@ until_held(uint32_t n)
     assert_int_equal(__atomic_load_n(&held_reads, __ATOMIC_ACQUIRE), n);
 }
 
-/* Until offloop has nothing to do, then what the loop does when it rings. */
+/* Waits until offloop has nothing to do, then handles its doorbell as the loop does. */
 static void
 until_read(struct fix *f, struct ofl *o)
 {
@@ -479,7 +485,7 @@ until_read(struct fix *f, struct ofl *o)
     fix_step(f, 0);
 }
 
-/* Reading a page that is not there waits: for its session, not for the others. */
+/* Reading a missing page waits; only its session is delayed, not the others. */
 static void
 t_read_waits(void **state)
 {
@@ -510,7 +516,7 @@ t_read_waits(void **state)
     for (uint32_t i = 0; i <= ITK_READS; i++)
         assert_false(fcl_recv(&c[i], &rec));
     assert_int_equal(held_reads, ITK_READS);
-    /* One ends meanwhile: its memory stays until the thread has left it. */
+    /* A session ends meanwhile: its memory stays until the thread no longer uses it. */
     f.g->ses.ofl = o;
     fcl_close(&c[0]);
     fix_step(&f, 0);
@@ -534,7 +540,7 @@ t_read_waits(void **state)
     fix_close(&f);
 }
 
-/* A sealed region keeps its pages: some are unmapped in a tick. */
+/* A sealed region keeps its pages: a few are unmapped in each tick. */
 static void
 t_pieces(void **state)
 {
@@ -575,11 +581,11 @@ t_pieces(void **state)
         assert_null(ofl_free(o, 10 * CLK_S));
     }
     region_bin_fini(&b);
-    assert_int_equal(bytes_of(fd), bytes); /* the client's */
+    assert_int_equal(bytes_of(fd), bytes); /* the pages are the client's */
     (void)close(fd);
 }
 
-/* Ended by the daemon: the client reads what was said last, for a while. */
+/* A session ended by the daemon: for a while the client can read the last records. */
 static void
 t_last_words(void **state)
 {
@@ -604,8 +610,8 @@ t_last_words(void **state)
     fix_close(&f);
 }
 
-/* No page for the next records: they wait in the session as behind a full
- * ring and arrive in order when there is memory again. */
+/* Without a page for the next records they wait in the session, as with a full ring, and
+ * arrive in order when there is memory again. */
 static void
 t_no_page(void **state)
 {

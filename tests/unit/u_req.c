@@ -104,7 +104,7 @@ sequences(void **state)
         assert_int_equal(req_token(s, 4), 14);
         assert_true(req_is_prefill(s));
         assert_int_equal(req_wants_scores(s), i == 0);
-        /* the last place of one must not be the first of the next */
+        /* the last entry of one must not be the first of the next */
         for (int k = 0; k < 4; k++)
             s->out[k] = (uint32_t)(100 * i + k);
         memset(r->choices[i].text, 'a' + i, REQ_TEXT_BYTES);
@@ -120,7 +120,8 @@ sequences(void **state)
     req_pool_fini(&rp);
 }
 
-/* Hashes of the prompt are the request's, of what follows the sequence's. */
+/* The hashes of the prompt belong to the request, those of later
+ * blocks to the sequence. */
 static void
 hashes_of_blocks(void **state)
 {
@@ -159,7 +160,7 @@ hashes_of_blocks(void **state)
     assert_true(req_hash_step(r, &key, 100));
     assert_memory_equal(r->hash, want, sizeof(want));
     req_check(r);
-    /* ten blocks hold what the longest output fills: five for each sequence */
+    /* the longest output fills ten blocks: five for each sequence */
     for (int i = 0; i < 2; i++) {
         struct seq *s = &r->seqs[i];
 
@@ -181,7 +182,7 @@ hashes_of_blocks(void **state)
     }
     req_check(r);
     req_put(&rp, r);
-    /* the next owner of the place has none */
+    /* the next owner of the entry has none */
     r = req_get(&rp, 10);
     assert_int_equal(r->block_size + r->n_hash + r->n_hashed, 0);
     req_pool_fini(&rp);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The request log: which lines come, for whom, with what, and that nothing of
- * a request's contents is among it. */
+/* The request log: which lines are logged, for which requests, with which fields, and
+ * that no line has any of a request's contents. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -82,7 +82,7 @@ world_close(struct world *w, int with_client)
     (void)log_apply(PAR_LOG_LEVEL_ERROR, "", PAR_LOG_FORMAT_TEXT, 0);
 }
 
-/* The only line, as JSON. */
+/* Returns the only line, as JSON. */
 static json_t *
 only_line(const char *msg)
 {
@@ -111,7 +111,7 @@ want_text(const json_t *o, const char *key, const char *want)
     assert_string_equal(json_string_value(json_object_get(o, key)), want);
 }
 
-/* The worker ends the request in ms from now, having begun at a quarter of it. */
+/* The worker ends the request after ms, having begun it after a quarter of that. */
 static void
 done_in(struct world *w, uint64_t id, uint64_t t_submit, uint64_t ms, uint32_t n_out)
 {
@@ -143,7 +143,7 @@ submit(struct world *w, uint64_t tag, uint32_t max_new)
     return id;
 }
 
-/* A request that may have 11 tokens, has 5 and ends in ms. Its id. */
+/* A request that may have 11 tokens, gets 5 and ends after ms. Returns its id. */
 static uint64_t
 answered_in(struct world *w, uint64_t ms)
 {
@@ -186,7 +186,8 @@ t_done_has_its_numbers(void **state)
     world_close(&w, 1);
 }
 
-/* One submit, ended in one way; the lines that "errors" gives. */
+/* Submits one request that ends in a given way. Returns the lines
+ * logged with "errors". */
 static json_t *
 ended(struct world *w, int how, const char *msg)
 {
@@ -201,7 +202,7 @@ ended(struct world *w, int how, const char *msg)
         assert_int_equal(fix_take_cancel(&w->f, NULL), id);
         fix_werror(&w->f, id, FDP_E_CANCELLED);
         break;
-    case 1: /* the client goes; its numbers are still known */
+    case 1: /* the client disconnects; its numbers are still known */
         fcl_close(&w->c);
         for (int i = 0; i < 50 && w->f.g->ses.n != 0; i++) {
             (void)gate_events(w->f.g, 10);
@@ -250,8 +251,8 @@ t_ends_of_all_kinds(void **state)
     world_close(&w, 0);
 }
 
-/* A deadline that the gate keeps in the worker's place is told once, although
- * the worker's own end of the request comes later. */
+/* A deadline that the gate enforces instead of the worker is logged once, although the
+ * worker ends the request later too. */
 static void
 t_deadlines_are_told_once(void **state)
 {
@@ -386,7 +387,7 @@ t_slow_first_token_alone(void **state)
     world_close(&w, 1);
 }
 
-/* Whom a trusted program asks for is named, in a refusal too. */
+/* The delegated user of a trusted program is named, also in a refusal. */
 static void
 t_user_is_whose_it_was(void **state)
 {
@@ -413,7 +414,7 @@ t_user_is_whose_it_was(void **state)
     world_close(&w, 1);
 }
 
-/* Whatever is asked for, no line has the prompt or its ids. */
+/* Whatever the request, no line has its prompt or ids. */
 static void
 t_contents_are_never_logged(void **state)
 {
@@ -452,7 +453,7 @@ t_contents_are_never_logged(void **state)
     world_close(&w, 1);
 }
 
-/* A program that calls itself like a part of a log line does not forge one. */
+/* A program with a name like a piece of a log line cannot forge one. */
 static void
 t_names_are_quoted(void **state)
 {

@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that makes the loop wait: it fills its own memory and punches it empty, again
- * and again, while the loop reads it. Its user's rings rest, and no other user's. Where the
- * kernel has F_SEAL_FUTURE_WRITE it cannot punch, so here the kernel has not.
+ * A client that makes the loop wait: again and again it fills its own memory and
+ * punches holes into it while the loop reads it. The rings of its user are paused,
+ * and no other user's. With F_SEAL_FUTURE_WRITE it cannot punch holes, so here the
+ * kernel does not have that.
  */
 #include "config.h"
 
@@ -34,7 +35,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-/* In place of libc's: a kernel before 5.1. */
+/* Replaces libc's function: acts as a kernel before 5.1. */
 int
 fcntl(int fd, int cmd, ...)
 {
@@ -54,7 +55,7 @@ fcntl(int fd, int cmd, ...)
 static void
 punch_for_ever(const struct fcl *c)
 {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* should this test fail */
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* if this test fails */
     for (;;) {
         memset(c->c2d, 0, c->w.c2d_bytes);
         (void)fallocate(c->c2d_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -62,7 +63,7 @@ punch_for_ever(const struct fcl *c)
     }
 }
 
-/* Poll until some session rests. 0: none did. */
+/* Polls until some session is paused. Returns 0 if none was. */
 static int
 poll_until_rest(struct fix *f)
 {
@@ -101,9 +102,9 @@ t_rest(void **state)
         assert_true(loopstat_switches() - waits < 20);
         skip(); /* one processor */
     }
-    assert_int_equal(f.g->ses.n_rest, 2); /* both of its user */
+    assert_int_equal(f.g->ses.n_rest, 2); /* both sessions of its user */
     assert_int_equal(fcl_open(&f, &late, UID, NULL), FDP_OK);
-    assert_int_equal(f.g->ses.n_rest, 3); /* and those that come */
+    assert_int_equal(f.g->ses.n_rest, 3); /* and new ones */
     fcl_ping(&same, 1);
     fcl_ping(&late, 1);
     fcl_ping(&other, 1);
@@ -126,7 +127,8 @@ t_rest(void **state)
     fix_close(&f);
 }
 
-/* Longer each time, up to a limit; a user that leaves and comes again is known. */
+/* The pause is longer each time, up to a limit; a user that leaves and comes
+ * back is still known. */
 static void
 t_longer(void **state)
 {

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The ring: cursors, padding, lies of the peer, two threads with parking. */
+/* The ring: cursors, padding, protocol violations of the peer, two
+ * threads with parking. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -59,7 +60,7 @@ get1(void)
     return v;
 }
 
-/* Full and empty at every place of the ring, across the wrap of the cursor. */
+/* Full and empty at every position of the ring, across the wrap of the cursor. */
 static void
 t_fill(void **state)
 {
@@ -99,7 +100,7 @@ t_cost(void **state)
         }
 }
 
-/* The cached cursor: the shared word is looked at only when it must be. */
+/* The cached cursor: the shared cursor is read only if necessary. */
 static void
 t_cached(void **state)
 {
@@ -123,7 +124,7 @@ t_lies(void **state)
 {
     (void)state;
     for (uint32_t start = (uint32_t)-3; start != 3; start++) {
-        /* the producer's tail past what fits, far away, or moved back */
+        /* the producer's tail beyond the ring's size, far away, or moved back */
         ring_at(start);
         mem.tail = start + N_SLOT + 1;
         assert_int_equal(fdr_cons_avail(&cons), -1);
@@ -188,7 +189,7 @@ wake(uint32_t *word)
 
 struct tally {
     uint64_t sum;
-    uint32_t n, slow; /* sleeps that took seconds: wake-ups lost */
+    uint32_t n, slow; /* sleeps that took seconds, from lost wake-ups */
 };
 
 static void *
@@ -236,7 +237,7 @@ t_threads(void **state)
         if (fdr_flag_check(&mem.wait))
             wake(&mem.tail);
         if (i % 512 == 0)
-            usleep(50); /* so that the other side does go to sleep */
+            usleep(50); /* so that the other side goes to sleep */
     }
     pthread_join(th, NULL);
     assert_true(t.sum == want);

@@ -1,13 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both sides of the ring and of its doorbell as coroutines. A seeded
- * scheduler decides at every shared access who goes on, and when a store
- * leaves a side's store buffer (total store order, as on x86: weaker than
- * what a real machine may do with one access in flight, stronger than what
- * plain interleaving shows). Checked: every record arrives once, in order
- * and whole; no side sleeps with work in the ring. The same run with the
- * barrier or the second look left out must fail, or the test shows nothing.
+ * Both sides of the ring and of its doorbell as coroutines. At every shared access a
+ * seeded scheduler decides which side goes on, and when a store leaves a side's store
+ * buffer (total store order, as on x86: weaker than what a real machine may do with one
+ * access in flight, stronger than what plain interleaving shows). Checks: every record
+ * arrives once, in order and complete; no side sleeps with work in the ring. The same run
+ * without the barrier or the second look must fail, or the test would prove nothing.
  */
 #include "config.h"
 
@@ -27,8 +26,8 @@ static uint32_t il_load(const uint32_t *p);
 static void il_store(uint32_t *p, uint32_t v);
 static uint32_t il_exchange(uint32_t *p, uint32_t v);
 
-/* fdring.h's accesses to cursors and flags; its copy of data is 64 bits wide
- * and stays as it is. */
+/* Replaces fdring.h's accesses to cursors and flags. Its copies of data are 64 bits wide
+ * and are not replaced. */
 #define __atomic_load_n(p, order) \
     _Generic(*(p), uint32_t \
              : il_load((const uint32_t *)(p)), default \
@@ -61,13 +60,13 @@ struct side {
 
 static struct side side[N_SIDE];
 static ucontext_t sched_ctx;
-static int running = -1; /* -1: set-up, accesses go straight through */
+static int running = -1; /* -1: set-up, accesses take effect at once */
 static uint64_t rng;
 static uint32_t w_tail, w_head, w_flag;
 static unsigned char slots[N_SLOT * FDP_SLOT] __attribute__((aligned(64)));
 static int bell;
 static enum mutant mutant;
-static const char *wrong; /* what the run found */
+static const char *wrong; /* the error that the run found */
 
 static uint32_t
 draw(uint32_t n)
@@ -117,7 +116,7 @@ il_store(uint32_t *p, uint32_t v)
     s->buf[s->n_buf++] = (struct pending){ p, v };
 }
 
-/* A barrier: everything of this side is out, then the store is. */
+/* A barrier: all earlier stores of this side become visible, then this one. */
 static uint32_t
 il_exchange(uint32_t *p, uint32_t v)
 {
@@ -257,7 +256,7 @@ start(int i, void (*fn)(void))
     makecontext(&s->ctx, fn, 0);
 }
 
-/* Returns what went wrong, or NULL. */
+/* Returns the error, or NULL. */
 static const char *
 run(uint64_t seed, enum mutant how, uint32_t *ret_steps)
 {
@@ -280,7 +279,7 @@ run(uint64_t seed, enum mutant how, uint32_t *ret_steps)
         if (s->asleep && bell)
             s->asleep = 0;
         if (s->done || s->asleep) {
-            /* Nothing left that could ring: the sleeper sleeps for ever. */
+            /* Nothing can ring the doorbell any more: the sleeper sleeps for ever. */
             if (side[PROD].done && !side[PROD].n_buf && side[CONS].asleep && !bell &&
                 !side[CONS].n_buf)
                 wrong = "lost wake-up";

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Items that change what may be chosen: the gate's checks, and what the worker makes of
- * them. */
+/* Items that restrict or bias the choice of tokens: the gate's checks, and
+ * the worker's tables. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -55,7 +55,7 @@ want(int rc, const struct chk_err *e, int code, unsigned detail)
     }
 }
 
-/* Exact code, detail, item, value and bound. */
+/* Checks the exact code, detail, item, value and bound. */
 static void
 t_rules(void **state)
 {
@@ -122,7 +122,7 @@ t_rules(void **state)
         assert_int_equal(e.arg, rows[i].arg);
         assert_int_equal(e.limit, rows[i].limit);
     }
-    /* once, but for sequences and words */
+    /* each item may occur once, except sequences and words */
     for (unsigned i = 0; i < 3; i++) {
         static const uint8_t type[] = { FDP_IT_LOGIT_BIAS, FDP_IT_ALLOWED_IDS,
             FDP_IT_REASONING };
@@ -143,7 +143,7 @@ t_rules(void **state)
     want(check_items(&q, b, n, &items, &e), &e, FDP_E_BAD_PARAM, FDP_D_BAD_WORDS);
     assert_int_equal(e.arg, FDP_MAX_BAD + 1);
     assert_int_equal(e.limit, FDP_MAX_BAD);
-    /* logprobs of ids come with logprobs alone */
+    /* logprobs of ids need logprobs */
     q.set &= ~FDP_S_LOGPROBS;
     n = fcl_item(b, 0, FDP_IT_PROMPT_TEXT, "x", 1);
     n = fcl_item(b, n, FDP_IT_LOGPROB_IDS, many, 4);
@@ -152,7 +152,7 @@ t_rules(void **state)
     assert_int_equal(e.item, FDP_IT_LOGPROB_IDS);
 }
 
-/* Ids of these items against the vocabulary. */
+/* Checks the ids of these items against the vocabulary. */
 static void
 t_rules_vocab(void **state)
 {
@@ -246,7 +246,7 @@ t_refused(void **state)
     rls_free(r);
 }
 
-/* The later of the two ids in the prompt says whether reasoning has begun. */
+/* The later of the two ids in the prompt decides whether reasoning has begun. */
 static void
 t_inside(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Opening backends, placing buffers by liveness, refusing what is not there. */
+/* Opening backends, placing buffers by liveness, refusing missing devices and kernels. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -88,7 +88,7 @@ struct fix {
     struct runner *run;
 };
 
-/* What runs operations, where it is not the backend that is named. */
+/* Operations to use instead of the named backend's. */
 static const struct fdk_ops *other_ops;
 
 /* The null program, a KV pool of 9 blocks, graphs for 1, 8 and 64 tokens. */
@@ -151,7 +151,7 @@ fix_free(struct fix *f)
     (void)mdl_free(f->prog);
 }
 
-/* A record of a step without tokens. */
+/* Makes the record of a step without tokens. */
 static struct bat_rec *
 empty_step(struct runner *run, int32_t i, int32_t T_pad, int32_t graph)
 {
@@ -187,7 +187,7 @@ null_program_runs(void **state)
         assert_non_null(run_root(f.run)->pad[i].graph);
         assert_int_equal(run_root(f.run)->few[i].T, 0);
     }
-    /* an empty step is launched and comes back */
+    /* an empty step is launched and completes */
     rec = empty_step(f.run, 1, 8, 1);
     assert_int_equal(run_launch(f.run, rec), 0);
     assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
@@ -207,7 +207,7 @@ no_sample(const struct fdk_sample_args *a, fdk_stream_t st)
     return -ENOTSUP;
 }
 
-/* An operation without a kernel ends the start, and is named. */
+/* An operation without a kernel fails the start, and is named. */
 static void
 operation_without_kernel(void **state)
 {
@@ -226,8 +226,9 @@ operation_without_kernel(void **state)
     fix_free(&f);
 }
 
-/* A group of two ranks, the devices in another order than the context's: each has its own
- * pool and events, a step is done when both have done it, and rank 0 alone is counted. */
+/* A group of two ranks, with the devices in another order than the context's: each
+ * rank has its own pool and events, a step is done when both ranks have done it, and
+ * only rank 0 is counted. */
 static void
 a_group_of_two(void **state)
 {
@@ -275,7 +276,7 @@ a_group_of_two(void **state)
     while (!run_ranks_idle(f.run))
         clk_sleep_ns(CLK_US);
     assert_int_equal(f.run->k->event_sync(f.run->dev[0].ev_end[1]), 0);
-    assert_int_equal(run_done(f.run, rec), 0); /* not on the other one */
+    assert_int_equal(run_done(f.run, rec), 0); /* not yet done on the other rank */
     assert_int_equal(run_collect(f.run, rec, &t0, &t1), 0);
     assert_int_equal(run_done(f.run, rec), 1);
     assert_true(f.run->n_graph == 1 && f.run->n_eager == 0);
@@ -290,7 +291,7 @@ a_group_of_two(void **state)
     fix_free(&f);
 }
 
-/* Steps are done in their order, and not before the device ran them. */
+/* Steps complete in order, and not before the device ran them. */
 static void
 steps_follow_each_other(void **state)
 {
@@ -314,7 +315,7 @@ steps_follow_each_other(void **state)
     fix_free(&f);
 }
 
-/* Blocks go to the host and come back, before the step launched next. */
+/* Blocks are copied to the host and back before the next step runs. */
 static void
 block_copies(void **state)
 {
@@ -345,8 +346,8 @@ block_copies(void **state)
     fix_free(&f);
 }
 
-/* Other sizes: the old graphs are gone, the new ones are recorded by who
- * comes first, and memory does not grow from change to change. */
+/* After a change of sizes the old graphs are freed, each new one is recorded by the first
+ * step that needs it, and memory does not grow from change to change. */
 static void
 recapture(void **state)
 {
@@ -380,8 +381,8 @@ recapture(void **state)
     fix_free(&f);
 }
 
-/* How many outputs a step has says which of a size's two graphs it replays; one that is
- * all outputs has that of all tokens. */
+/* The number of a step's outputs decides which of a size's two graphs it replays; a step
+ * in which all tokens have outputs uses the graph for all tokens. */
 static void
 few_outputs(void **state)
 {
@@ -398,7 +399,7 @@ few_outputs(void **state)
         { 64, 33, 64, MDL_TAIL_TOKENS, 1 },
         { 64, 32, 32, MDL_TAIL_OUTPUTS, 1 },
         { 64, 1, 32, MDL_TAIL_OUTPUTS, 1 },
-        /* without a graph: as many as there are */
+        /* without a graph: no padding */
         { 9, 9, 9, MDL_TAIL_TOKENS, 0 },
         { 9, 5, 5, MDL_TAIL_TOKENS, 0 },
         { 9, 3, 3, MDL_TAIL_OUTPUTS, 0 },
@@ -433,7 +434,7 @@ few_outputs(void **state)
         assert_int_equal(pad->graph != NULL, steps[i].graph);
         assert_int_equal(run_recapture(f.run, 1, &f.run->cap), 0);
     }
-    /* all of them ahead */
+    /* all of them at the start */
     assert_int_equal(run_warm(f.run, 1), 0);
     for (int32_t k = 0; k < run_root(f.run)->n_pad; k++) {
         assert_non_null(run_root(f.run)->pad[k].graph);
@@ -442,8 +443,8 @@ few_outputs(void **state)
     fix_free(&f);
 }
 
-/* Where rows of a GEMM cost nothing up to a number of them, steps of that many tokens have
- * one graph, and a decoding step never gathers more than before. */
+/* If rows of a GEMM are free up to a number, steps of up to that number of tokens have
+ * only one graph, and a decoding step never gathers more rows than before. */
 static void
 few_where_rows_are_free(void **state)
 {
@@ -500,7 +501,7 @@ count_read(void *arg, uint64_t off, size_t n, int64_t res)
     return res;
 }
 
-/* Two ranks have the same weights, and the files are read once. */
+/* Two ranks with the same weights: the files are read once. */
 static void
 weights_are_read_once(void **state)
 {

@@ -26,7 +26,7 @@ parse_n(const char *text, size_t n, uint64_t data, char *err, size_t err_bytes)
     size_t n_t = 0;
     int rc;
 
-    /* A copy of exact size, so that a read beyond it is seen by ASan. */
+    /* A copy of exact size, so that ASan detects a read past its end. */
     char *p = malloc(n + 1 > 1 ? n : 1);
 
     assert_non_null(p);
@@ -144,7 +144,7 @@ bad_fields(void **state)
         "tensor a");
     refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"x\":1}}", 1,
         "W_JSON", "tensor a");
-    /* What a name holds cannot reach a terminal. */
+    /* Control characters in a name do not reach a terminal. */
     refused("{\"a\\u001b[2J\":1}", 0, "W_JSON", "tensor a?[2J");
 }
 
@@ -214,8 +214,8 @@ limits(void **state)
     free(p);
 }
 
-/* Every truncation and every single changed byte of a good header is either
- * refused with a code or describes a whole layout. */
+/* After any truncation and any change of one byte, a good header is either refused with a
+ * code or still describes a complete layout. */
 static void
 mutations(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* A prompt takes its blocks as it is computed: what it holds, what is kept for it, and who
- * may use that meanwhile. */
+/* A prompt takes its blocks while it is computed: the blocks that it holds, those
+ * reserved for it, and the sequences that may use these meanwhile. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -46,14 +46,14 @@ blocks_come_with_their_tokens(void **state)
         assert_int_equal(a->seqs[0].n_owed, 63 + 2 - 4 * i);
         assert_int_equal(kv_available(f->kv), 84 - 4 * i);
     }
-    /* what is kept for it is no other prompt's, to the block */
+    /* no other prompt gets any of the blocks reserved for it */
     wide = fx_plain(f, 19 * 16, 1);
     fits = fx_plain(f, 18 * 16, 1);
     (void)fx_step(f);
     (void)fx_step(f);
     assert_int_equal(wide->seqs[0].state, REQ_ST_WAITING);
     assert_int_equal(fits->seqs[0].state, REQ_ST_RUNNING);
-    /* and free when it ends */
+    /* and they are free when it ends */
     fx_cancel(f, a);
     assert_int_equal(f->sch->n_owed, fits->seqs[0].n_owed);
     fx_drain(f, 100);
@@ -68,7 +68,7 @@ ask(struct fx *f, int32_t n_prompt, uint64_t text)
         &(struct fx_ask){ .n_prompt = n_prompt, .max_new = 1, .text = text, .user = 1 });
 }
 
-/* What is kept for a prompt holds what the prefix cache has until the prompt is there. */
+/* Blocks reserved for a prompt keep their cached content until the prompt needs them. */
 static void
 unfilled_blocks_serve_the_prefix_cache(void **state)
 {
@@ -100,8 +100,8 @@ static const struct fx_cfg slow = { .block_size = 16,
         .chunked = 1,
         .max_overtake_ns = 1000000000000 } };
 
-/* Rows that run already grow into what is kept for a later prompt: it is not preempted
- * while there is a block. */
+/* Rows that already run may grow into the blocks reserved for a later prompt: it is not
+ * preempted while a block is left. */
 static void
 older_rows_borrow(void **state)
 {
@@ -114,8 +114,8 @@ older_rows_borrow(void **state)
         (void)fx_plain(f, 2, 120);
     (void)fx_step(f);
     f->keep = 1;
-    /* 4 tokens of it a step, and every 16 steps 4 blocks for the others: of their 32 it
-     * leaves 10 */
+    /* 4 of its tokens in each step, and 4 blocks for the other rows every 16 steps: of
+     * their 32 it leaves 10 */
     a = fx_plain(f, 30 * 16 - 8, 8);
     while (a->n_preempted == 0) {
         int32_t was = kv_available(f->kv);
@@ -135,8 +135,8 @@ older_rows_borrow(void **state)
     fx_free(f);
 }
 
-/* Rows admitted later do not: the prompt has its tokens of every step, and they give way
- * to one another. */
+/* Rows admitted later do not: the prompt gets its tokens in every step, and those rows
+ * preempt one another. */
 static void
 later_rows_do_not(void **state)
 {
@@ -160,8 +160,8 @@ later_rows_do_not(void **state)
     fx_free(f);
 }
 
-/* Two long prompts half done, and rows that grow into what is kept for them: one gives
- * way, once, and does not come back before there is room. */
+/* Two long prompts half computed, and rows that grow into the blocks reserved for them:
+ * one prompt is preempted, once, and is not resumed before there is room. */
 static void
 long_prompts_do_not_thrash(void **state)
 {
@@ -190,8 +190,8 @@ long_prompts_do_not_thrash(void **state)
         }
 }
 
-/* An urgent one is told what a prompt half done would give back: what it holds and what
- * is kept for it. */
+/* For an urgent request a half computed prompt counts with the blocks that it would give
+ * back: those it holds and those reserved for it. */
 static void
 urgent_gets_what_is_kept(void **state)
 {

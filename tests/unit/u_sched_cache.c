@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The prefix cache as the scheduler uses it: what is attached, what is shared,
- * what is copied and what is computed instead. */
+/* The prefix cache as the scheduler uses it: which blocks are attached, shared, copied,
+ * or computed instead. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -28,7 +28,7 @@ ask(struct fx *f, int32_t n_prompt, int32_t max_new, uint64_t text)
         &(struct fx_ask){ .n_prompt = n_prompt, .max_new = max_new, .text = text });
 }
 
-/* All full blocks but for one token, which must be computed. */
+/* All full blocks are attached, except for one token, which must be computed. */
 static void
 hit_leaves_one_token(void **state)
 {
@@ -49,9 +49,8 @@ hit_leaves_one_token(void **state)
     }
 }
 
-/* The next turn of a conversation finds the answer of the one before, but for
- * a block that its end filled: where the device knew of the end, the last
- * token's KV was never written. */
+/* The next turn of a conversation finds the previous answer, except a block filled by its
+ * last token: if the device knew of the end, that token's KV was never written. */
 static void
 generated_blocks_are_found(void **state)
 {
@@ -89,7 +88,7 @@ generated_blocks_are_found(void **state)
     assert_true(n_stopped >= 3);
 }
 
-/* As above, and the question behind the end is seen with the right KV. */
+/* As above, and the question after the end is computed with the right KV. */
 static void
 block_filled_by_an_end_is_computed(void **state)
 {
@@ -137,8 +136,8 @@ other_users_find_nothing(void **state)
     fx_free(f);
 }
 
-/* Eight samples, or eight duplicates that arrive together, compute their
- * prompt once: in one step, and when it takes many. */
+/* Eight samples, or eight duplicates that arrive together, compute their prompt once,
+ * whether that takes one step or many. */
 static void
 together(int32_t n_prompt, int32_t n_req, int32_t n, int32_t max_partial,
     int32_t long_threshold)
@@ -175,13 +174,13 @@ duplicates_share_one_prefill(void **state)
         together(64, 4, 2, max_partial, 0);
         together(300, 1, 8, max_partial, 0);
         together(300, 4, 2, max_partial, 0);
-        /* with tokens left for others in every step */
+        /* with tokens left for other requests in every step */
         together(300, 1, 8, max_partial, 20);
         together(300, 4, 2, max_partial, 20);
     }
 }
 
-/* The samples of a request compute its prompt once without the prefix cache, too; those
+/* The samples of a request compute its prompt once even without the prefix cache; samples
  * of a prompt without a full block do not wait for one another. */
 static void
 samples_share_without_the_cache(void **state)
@@ -213,7 +212,7 @@ samples_share_without_the_cache(void **state)
     }
 }
 
-/* Next to a long prompt that takes all that such may have of a step. */
+/* Together with a long prompt that takes its whole share of each step. */
 static void
 samples_do_not_wait_for_a_long_prompt(void **state)
 {
@@ -237,8 +236,8 @@ samples_do_not_wait_for_a_long_prompt(void **state)
     fx_free(f);
 }
 
-/* Few rows: the samples begin one after the other while earlier ones end, and each finds
- * one that has the prompt. With one row none does. */
+/* Few rows: samples begin one after another while earlier ones end, and each finds one
+ * that has the prompt. With one row none does. */
 static void
 samples_find_one_that_is_left(void **state)
 {
@@ -268,7 +267,7 @@ samples_find_one_that_is_left(void **state)
     }
 }
 
-/* One that was preempted comes back with the blocks of another, and where all were, one
+/* A preempted sample is resumed with the blocks of another; if all were preempted, one
  * computes the prompt again. */
 static void
 samples_share_when_preempted(void **state)
@@ -326,7 +325,7 @@ samples_that_are_cancelled(void **state)
     }
 }
 
-/* Only those of the same prefix wait. */
+/* Only requests with the same prefix wait. */
 static void
 others_do_not_wait_for_a_prefix(void **state)
 {
@@ -349,8 +348,8 @@ others_do_not_wait_for_a_prefix(void **state)
     fx_free(f);
 }
 
-/* One that waits for another's prefix does not wait for ever: the other goes
- * away. */
+/* A request that waits for another's prefix does not wait for ever if the
+ * other is cancelled. */
 static void
 duplicate_that_leaves(void **state)
 {
@@ -370,8 +369,8 @@ duplicate_that_leaves(void **state)
     fx_free(f);
 }
 
-/* Deep hits of those that may not go do not keep a short one behind them from
- * being looked at. */
+/* Long cache hits of requests that cannot be admitted do not keep a short request after
+ * them from being looked at. */
 static void
 deep_hits_hide_nobody(void **state)
 {
@@ -393,7 +392,7 @@ deep_hits_hide_nobody(void **state)
     (void)ask(f, 4400, 1, 5);
     fx_drain(f, 10);
     f->sch->cfg.max_tokens = 64;
-    /* each finds 1100 blocks and has 1000 tokens to go */
+    /* each finds 1100 blocks and has 1000 tokens left */
     for (int i = 0; i < 5; i++)
         (void)fx_add(f,
             &(struct fx_ask){ .n_prompt = 5400, .n_same = 4400, .max_new = 1, .text = 5 });
@@ -405,7 +404,7 @@ deep_hits_hide_nobody(void **state)
     fx_free(f);
 }
 
-/* A hit takes blocks that could be handed out: an admission counts them. */
+/* A hit takes blocks that could be allocated: an admission counts them. */
 static void
 hits_count_against_the_pool(void **state)
 {
@@ -425,7 +424,7 @@ hits_count_against_the_pool(void **state)
     assert_int_equal(kv_available(f->kv), 20);
     (void)ask(f, 80, 40, 6);
     (void)fx_step(f);
-    /* 15 left, less what the first is about to need, 9 idle ones and a new one */
+    /* 15 are left, minus those the first is about to need, 9 idle ones and a new one */
     b = ask(f, 160, 1, 5);
     (void)fx_step(f);
     assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
@@ -436,7 +435,7 @@ hits_count_against_the_pool(void **state)
 
 /* ---- the second level ------------------------------------------------------------ */
 
-/* Fill the pool so that the 10 blocks of text 5 are only on the host. */
+/* Fills the pool so that the 10 blocks of text 5 are only on the host. */
 static struct fx *
 with_host(struct cost *cost)
 {
@@ -496,7 +495,7 @@ host_blocks_come_back_where_cheaper(void **state)
     }
 }
 
-/* What is on the device is used even where the rest is not worth a copy. */
+/* Blocks on the device are used even if the rest is not worth a copy. */
 static void
 device_part_is_kept(void **state)
 {
@@ -517,7 +516,7 @@ device_part_is_kept(void **state)
     fx_free(f);
 }
 
-/* Fewer copy orders than a hit asks for: it takes what it gets. */
+/* Fewer copy commands than a hit needs: it uses the ones it gets. */
 static void
 few_orders(void **state)
 {
@@ -544,8 +543,8 @@ few_orders(void **state)
     }
 }
 
-/* A text of 1,000 blocks leaves the device for one as long (at_once), or bit by
- * bit for many; then it is asked for again. Returns that request. */
+/* A text of 1,000 blocks is evicted by one as long (at_once), or gradually by many; then
+ * it is requested again. Returns that request. */
 static struct req *
 long_text_again(struct fx **ret, struct cost *cost, int at_once, int32_t max_copy)
 {
@@ -608,15 +607,16 @@ long_text_on_the_host_comes_back_whole(void **state)
     assert_true(f->kv->n_in >= 990);
     fx_drain(f, 1000);
     fx_free(f);
-    /* with too few orders as many as there are, for which the price was made */
+    /* with too few commands all of them are used; the cost was
+     * estimated for that number */
     b = long_text_again(&f, &cost, 0, 100);
     assert_in_range(b->n_cached, 1600, 1750);
     fx_drain(f, 1000);
     fx_free(f);
 }
 
-/* One that waits for blocks is looked up again when they may be there, not in
- * every step, and goes as soon as it can. */
+/* A request that waits for blocks is looked up again only when they may be free, not in
+ * every step, and is admitted as soon as possible. */
 static void
 shortage_is_remembered(void **state)
 {
@@ -649,8 +649,8 @@ shortage_is_remembered(void **state)
     fx_free(f);
 }
 
-/* A request that ended with NaN leaves nothing that another would compute with; one that was
- * cancelled leaves all. */
+/* A request that ended with NaN leaves no blocks in the prefix cache; a
+ * cancelled one leaves all. */
 static void
 numeric_error_leaves_no_prefix(void **state)
 {
@@ -681,7 +681,8 @@ numeric_error_leaves_no_prefix(void **state)
         }
 }
 
-/* Blocks come back ten at a time: it goes with the first that are enough. */
+/* Blocks become free ten at a time: the request is admitted as
+ * soon as there are enough. */
 static void
 shortage_ends_with_the_last_block_needed(void **state)
 {

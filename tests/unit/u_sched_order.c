@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Who is first: less work left, within a user and between users, for so long. */
+/* Order of prompts: less remaining work first, within a user and between users,
+ * for a limited time. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -14,7 +15,7 @@
 
 #include "tests/unit/sched_fixture.h"
 
-/* Steps take a millisecond; one is passed for 100. */
+/* Steps take 1 ms; a request may be overtaken for 100 ms. */
 static const struct fx_cfg order = { .block_size = 16,
     .n_block = 2000,
     .max_req = 128,
@@ -40,7 +41,7 @@ ask(struct fx *f, uint64_t user, int32_t n_prompt, int32_t priority)
     return r;
 }
 
-/* Ended ones make room for others. */
+/* Requests that end make room for others. */
 static void
 sweep(struct fx *f, const struct req *but)
 {
@@ -57,7 +58,7 @@ sweep(struct fx *f, const struct req *but)
     }
 }
 
-/* Neither one that waits nor one that is partly computed keeps a short one back. */
+/* A short request is not delayed by a waiting or a partly computed one. */
 static void
 short_passes_long(void **state)
 {
@@ -84,7 +85,7 @@ short_passes_long(void **state)
     }
 }
 
-/* Not for little. */
+/* A small difference does not change the order. */
 static void
 arrival_counts_between_like_ones(void **state)
 {
@@ -94,7 +95,7 @@ arrival_counts_between_like_ones(void **state)
     (void)state;
     f->keep = 1;
     (void)fx_step(f);
-    /* 170 is less enough than 300 and than 240, 240 is not than 300 */
+    /* 170 is enough less than 300 and 240, but 240 is not enough less than 300 */
     assert_non_null(fx_row(f, &d->seqs[0]));
     assert_non_null(fx_row(f, &a->seqs[0]));
     assert_null(fx_row(f, &b->seqs[0]));
@@ -102,7 +103,7 @@ arrival_counts_between_like_ones(void **state)
     fx_free(f);
 }
 
-/* What the prefix cache has is no work. */
+/* Tokens in the prefix cache do not count as work. */
 static void
 cached_prefix_is_no_work(void **state)
 {
@@ -128,8 +129,8 @@ cached_prefix_is_no_work(void **state)
     fx_free(f);
 }
 
-/* Short ones never stop coming, enough for every step: a long one is passed for its
- * time and not longer, while it waits and while it is computed. */
+/* Short requests arrive without end, enough for every step: a long one is overtaken only
+ * for its limited time, while it waits and while it is computed. */
 static void
 passed_so_long_only(void **state)
 {
@@ -146,7 +147,7 @@ passed_so_long_only(void **state)
         if (at < 0 && lng->seqs[0].cached_len >= 256)
             at = n;
         sweep(f, lng);
-        /* 100 steps, with room for it next to the answers' tokens */
+        /* 100 steps, in which there is room for it next to the tokens of answers */
         assert_true(n < 112);
     }
     assert_true(at > 90);
@@ -157,8 +158,8 @@ passed_so_long_only(void **state)
     fx_free(f);
 }
 
-/* A user with more rows does not pass one with fewer, however short its prompts; one
- * with no more does. */
+/* A user with more rows does not overtake one with fewer, however short its prompts; a
+ * user with no more rows does. */
 static void
 users_pass_by_rows(void **state)
 {
@@ -174,7 +175,7 @@ users_pass_by_rows(void **state)
         if (more)
             (void)fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 300 });
         (void)fx_step(f);
-        /* the row above is of user 0 */
+        /* the row above belongs to user 0 */
         a = ask(f, 1, 1000, 0);
         b = ask(f, 0, 40, 0);
         (void)fx_step(f);
@@ -185,8 +186,9 @@ users_pass_by_rows(void **state)
     }
 }
 
-/* One whose user has few rows passes what another's user with many sent before, late
- * or not; the two share the steps as soon as it had more tokens than the other. */
+/* A request whose user has few rows overtakes earlier requests of a user with
+ * many rows, late or not. The two share the steps once the first user has had
+ * more tokens than the other. */
 static void
 new_user_passes_late(void **state)
 {
@@ -203,14 +205,14 @@ new_user_passes_late(void **state)
     for (int i = 0; i < 4; i++)
         (void)fx_add(f, &(struct fx_ask){ .n_prompt = 4, .max_new = 300 });
     (void)fx_step(f);
-    /* the rows above are of user 0 */
+    /* the rows above belong to user 0 */
     late = ask(f, 0, 1800, 0);
     (void)fx_step(f);
     f->now += 20 * c.sch.max_overtake_ns;
     (void)fx_step(f);
     next = ask(f, 2, 2000, 0);
     (void)fx_step(f);
-    /* but for a token, by which the other goes on */
+    /* all but one token, by which the other advances */
     assert_int_equal(fx_row(f, &late->seqs[0])->q_len, 1);
     assert_int_equal(fx_row(f, &next->seqs[0])->q_len, 59);
     was = late->seqs[0].cached_len;
@@ -221,7 +223,8 @@ new_user_passes_late(void **state)
     fx_free(f);
 }
 
-/* A better priority goes first, however much is left and however late. */
+/* A better priority comes first, however much work is left and
+ * however late another is. */
 static void
 priority_before_work(void **state)
 {
@@ -243,7 +246,7 @@ priority_before_work(void **state)
         if (fcfs) {
             assert_null(fx_row(f, &b->seqs[0]));
         } else {
-            /* but for a token, by which the other goes on */
+            /* all but one token, by which the other advances */
             assert_int_equal(fx_row(f, &b->seqs[0])->q_len, 255);
             assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 1);
         }
@@ -252,7 +255,7 @@ priority_before_work(void **state)
     }
 }
 
-/* Thousands wait: a look is bounded. */
+/* With thousands waiting, the number of requests looked at is bounded. */
 static void
 look_is_bounded(void **state)
 {
@@ -274,7 +277,7 @@ look_is_bounded(void **state)
     for (int i = 0; i < 50; i++) {
         was = f->sch->n_found;
         (void)fx_step(f);
-        /* admitted ones, and what a round looks at */
+        /* admitted ones, and those that one look covers */
         assert_true(f->sch->n_found - was <= 4 * 64 + 64);
     }
     for (int i = 0; i < 10000; i++)

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Who is preempted, and for whom. The fixture compares all tokens. */
+/* Which sequences are preempted, and for which others. The fixture
+ * compares all tokens. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -37,10 +38,11 @@ n_preempted(const struct req *r)
     return r->n_preempted;
 }
 
-/* ---- blocks lack ----------------------------------------------------------------- */
+/* ---- lack of blocks
+ * ----------------------------------------------------------------- */
 
-/* Four, admitted in the order of their index, need a second block each and the pool has
- * two in all beyond their first. Who is preempted: a bit each. */
+/* Four sequences, admitted in order of their index, need a second block each, and the
+ * pool has two besides their first ones. Returns a bit for each preempted one. */
 static unsigned
 who_gives_way(const int32_t *priority, int32_t depth, int fcfs)
 {
@@ -86,8 +88,8 @@ lowest_priority_gives_way(void **state)
     }
 }
 
-/* The best priority is never preempted, nor waits longer for a block than leaving ones
- * take to give theirs, whatever was admitted before it. */
+/* The best priority is never preempted, and waits for a block only until preempted
+ * sequences give theirs back, whatever was admitted before it. */
 static void
 best_priority_makes_progress(void **state)
 {
@@ -124,7 +126,7 @@ best_priority_makes_progress(void **state)
 
 /* ---- an urgent arrival ----------------------------------------------------------- */
 
-/* Rows of 40 prompt tokens and up to 32 more, of these priorities. */
+/* Starts rows of 40 prompt tokens and up to 32 more, with these priorities. */
 static struct fx *
 running(const struct fx_cfg *c, const int32_t *priority, int n, struct req **r)
 {
@@ -139,7 +141,7 @@ running(const struct fx_cfg *c, const int32_t *priority, int n, struct req **r)
     return f;
 }
 
-/* Steps until r has its first row, at most that many; -1: it has none. */
+/* Number of steps until r has its first row, or -1 if it has none after `most` steps. */
 static int
 steps_to_start(struct fx *f, const struct req *r, int most)
 {
@@ -161,8 +163,8 @@ gone(struct req **r, int n)
     return who;
 }
 
-/* The pool is full, or the rows are: for one that needs as much as one or as two of
- * them, which go. */
+/* The pool or all rows are in use: which sequences are preempted for a request that needs
+ * as much as one or two of them. */
 static void
 urgent_preempts(void **state)
 {
@@ -175,7 +177,7 @@ urgent_preempts(void **state)
         { { 9, 1, 5, 1 }, 3, 80, 0, 0, 5 }, { { 9, 1, 1, 0 }, 0, 80, 0, 0, 5 },
         { { 1, 1, 1, 1 }, 0, 40, 1, 0, 8 }, { { 9, 1, 9, 1 }, 0, 40, 1, 0, 4 },
         { { 1, 5, 1, 1 }, 1, 40, 1, 0, 2 },
-        /* none is worse; or priorities do not count; or those are not enough */
+        /* none has a worse priority; priorities do not count; or those are not enough */
         { { 1, 1, 1, 1 }, 1, 40, 0, 0, 0 }, { { 1, 1, 1, 1 }, 2, 40, 0, 0, 0 },
         { { 1, 1, 1, 1 }, 1, 40, 1, 0, 0 }, { { 1, 1, 1, 1 }, 0, 40, 0, 1, 0 },
         { { 1, 1, 1, 1 }, 0, 40, 1, 1, 0 }, { { 5, 1, 1, 1 }, 1, 80, 0, 0, 0 } };
@@ -190,7 +192,7 @@ urgent_preempts(void **state)
 
             c.depth = depth;
             c.sch.fcfs = t[i].fcfs;
-            /* nine blocks each, to the end */
+            /* nine blocks each, at the end */
             c.n_block = t[i].rows ? 64 : 36;
             c.sch.decode_blocks = 4;
             c.sch.max_seqs = t[i].rows ? 4 : 8;
@@ -206,7 +208,7 @@ urgent_preempts(void **state)
     }
 }
 
-/* Blocks given up for one sequence go to no other, however few it needs. */
+/* Blocks given back for one sequence do not go to another, however few it needs. */
 static void
 given_up_blocks_are_for_the_urgent(void **state)
 {
@@ -232,8 +234,8 @@ given_up_blocks_are_for_the_urgent(void **state)
     }
 }
 
-/* Many rows for one long prompt go in several steps, and all there are for many
- * that arrive together. */
+/* For one long prompt many rows are preempted over several steps, and all rows for many
+ * prompts that arrive together. */
 static void
 few_go_in_a_step(void **state)
 {
@@ -269,7 +271,8 @@ few_go_in_a_step(void **state)
     }
 }
 
-/* Urgent ones arrive without end: the other is preempted so often, then it runs. */
+/* Urgent requests arrive without end: another one is preempted a limited number of
+ * times, then it runs. */
 static void
 urgent_starve_nobody(void **state)
 {

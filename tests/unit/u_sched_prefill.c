@@ -17,8 +17,8 @@
 
 /* ---- chunks ---------------------------------------------------------------------- */
 
-/* k prompts through a budget: the fixture holds every step to it, rows to
- * where the one before ended, and chunks to the prompt. */
+/* k prompts with a token budget: the fixture checks that every step keeps it, that each
+ * row begins where the last one ended, and that chunks add up to the prompt. */
 static void
 plan(struct fx *f, int32_t k, uint64_t *ret_tokens)
 {
@@ -32,7 +32,7 @@ plan(struct fx *f, int32_t k, uint64_t *ret_tokens)
     }
     *ret_tokens = left;
     while (sch_busy(f->sch)) {
-        /* terminates: every step takes away something */
+        /* it ends: every step computes something */
         assert_true(fx_step(f) > 0);
         assert_true(f->st.n_tok > 0 && (uint64_t)f->st.n_tok <= left);
         left -= (uint64_t)f->st.n_tok;
@@ -79,7 +79,7 @@ a9_chunk_planner(void **state)
     }
 }
 
-/* A lone prompt wastes no token of the budget. */
+/* A single prompt uses the whole budget. */
 static void
 a9_nothing_is_wasted(void **state)
 {
@@ -118,7 +118,7 @@ whole_prompts_when_not_chunked(void **state)
     assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
     assert_int_equal(fx_step(f), 2);
     assert_int_equal(fx_row(f, &b->seqs[0])->q_len, 20);
-    /* too long for any step: by chunks */
+    /* too long for any step: computed in chunks */
     d = fx_plain(f, 70, 2);
     assert_int_equal(fx_step(f), 3);
     assert_int_equal(fx_row(f, &d->seqs[0])->q_len, 30);
@@ -138,7 +138,7 @@ whole_prompts_do_not_starve(void **state)
     struct req *a;
 
     (void)state;
-    /* this one runs on for long */
+    /* this one runs for long */
     (void)fx_plain(f, 4, 200);
     (void)fx_step(f);
     a = fx_plain(f, 32, 1);
@@ -182,7 +182,7 @@ e11_short_behind_three_long(void **state)
             lng[i] = fx_plain(f, 2000, 4);
         sh = fx_plain(f, 40, 4);
         (void)fx_step(f);
-        /* in this step, whole, next to a long one that gets the rest */
+        /* in this step, complete, together with a long one that gets the rest */
         assert_non_null(fx_row(f, &sh->seqs[0]));
         assert_true(fx_row(f, &sh->seqs[0])->sample);
         assert_int_equal(fx_row(f, &lng[0]->seqs[0])->q_len, 256 - 40);
@@ -193,8 +193,8 @@ e11_short_behind_three_long(void **state)
     }
 }
 
-/* A long one that takes little of each step, for its logprobs, still is the
- * only one (the fixture counts). */
+/* A long prompt that takes little of each step because of its logprobs is still the only
+ * long one (the fixture counts). */
 static void
 e11_limit_holds_for_slow_ones(void **state)
 {
@@ -215,8 +215,8 @@ e11_limit_holds_for_slow_ones(void **state)
     fx_free(f);
 }
 
-/* A long prompt is one until its last token, not only while more than the
- * threshold is left of it: the next long one starts when it is done. */
+/* A long prompt counts as long until its last token, not only while more than the
+ * threshold is left: the next long one starts when it is done. */
 static void
 e11_long_to_its_end(void **state)
 {
@@ -230,7 +230,8 @@ e11_long_to_its_end(void **state)
         assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 256);
         assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
     }
-    /* the last 132 and what is short, then the other long one takes the rest */
+    /* the last 132 tokens and the short prompts, then the other long
+     * one takes the rest */
     sh = fx_plain(f, 40, 1);
     (void)fx_step(f);
     assert_true(fx_row(f, &a->seqs[0])->sample);
@@ -240,7 +241,7 @@ e11_long_to_its_end(void **state)
     fx_free(f);
 }
 
-/* Prompts above the threshold that fit into a step together go together. */
+/* Prompts above the threshold are computed together if they fit into one step. */
 static void
 a9_long_ones_that_fit_go_at_once(void **state)
 {
@@ -258,9 +259,9 @@ a9_long_ones_that_fit_go_at_once(void **state)
     fx_free(f);
 }
 
-/* Short ones never stop coming; every long one still has its turn, in the
- * order of arrival, within the time its own tokens and those of the long ones
- * before it take at half of each step. */
+/* Short prompts arrive without end. Every long one still gets its turn, in order of
+ * arrival, within the time that its own tokens and those of earlier long ones need at
+ * half of each step. */
 static void
 e11_long_ones_wait_bounded(void **state)
 {
@@ -301,7 +302,8 @@ e11_long_ones_wait_bounded(void **state)
     fx_free(f);
 }
 
-/* One that needs many blocks is passed over by small ones only so often. */
+/* A request that needs many blocks is overtaken by small ones only a
+ * limited number of times. */
 static void
 e11_wide_one_waits_bounded(void **state)
 {
@@ -319,8 +321,8 @@ e11_wide_one_waits_bounded(void **state)
     }
     wide = fx_plain(f, 58 * 16, 2);
     for (int i = 0; wide->t_start_ns == 0; i++) {
-        /* 16 times passed over, then what runs must end; and while the pool is
-         * full none is admitted at all */
+        /* overtaken 16 times, then running ones must end; and while the pool is
+         * full none is admitted */
         assert_true(i < 16 + 2 * 30);
         if (f->rp.n_free > 0)
             (void)fx_plain(f, 40, 30);
@@ -330,7 +332,7 @@ e11_wide_one_waits_bounded(void **state)
     fx_free(f);
 }
 
-/* A look at a deep queue is bounded, but comes round. */
+/* A look at a long queue is bounded, but reaches all requests in time. */
 static void
 deep_queue_is_searched_in_turns(void **state)
 {
@@ -362,7 +364,7 @@ static void
 e12_step_tokens(void **state)
 {
     (void)state;
-    /* decodes count: more of them than a step can hold, too */
+    /* decodes count towards it, even more of them than a step can hold */
     for (int32_t budget = 1; budget <= 40; budget += 3) {
         struct fx_cfg c = { .block_size = 8,
             .n_block = 300,
@@ -389,7 +391,7 @@ e12_step_tokens(void **state)
     }
 }
 
-/* The oldest moves on in every step, even as a prompt behind decodes. */
+/* The oldest request advances in every step, even as a prompt among decodes. */
 static void
 e12_oldest_prompt_gets_a_token(void **state)
 {
@@ -433,8 +435,8 @@ teach(struct cost *c)
     }
 }
 
-/* With running decodes a prompt gets what is left of the time; alone, all
- * tokens there are. */
+/* With running decodes a prompt gets the rest of the time; without them, all
+ * tokens of the budget. */
 static void
 time_budget_cuts_prefill(void **state)
 {
@@ -465,7 +467,7 @@ time_budget_cuts_prefill(void **state)
         (void)fx_step(f);
         assert_non_null(fx_row(f, &a->seqs[0]));
         assert_true(cost_predict(&cost, &f->st.cost) <= 1000000);
-        /* and no more is cut than must be */
+        /* and the chunk is not shorter than necessary */
         if (fx_row(f, &b->seqs[0]) != NULL && !fx_row(f, &b->seqs[0])->sample) {
             struct cost_step more = f->st.cost;
 
@@ -480,7 +482,7 @@ time_budget_cuts_prefill(void **state)
     fx_free(f);
 }
 
-/* The decodes leave no time: a block's worth in every fourth step. */
+/* The decodes leave no time: a prompt gets one block of tokens in every fourth step. */
 static void
 time_budget_starves_nobody(void **state)
 {
@@ -517,7 +519,7 @@ time_budget_starves_nobody(void **state)
                 assert_true(++dry <= 3);
                 continue;
             }
-            /* nor does it take more than that */
+            /* nor does it take more */
             assert_int_equal(dry, 3);
             dry = 0;
             got++;
@@ -530,9 +532,9 @@ time_budget_starves_nobody(void **state)
     }
 }
 
-/* A long prompt under way uses up no more than half of the time before a
- * short one has had a look: the short one goes at once, or where decodes take
- * all the time, in the next step that has some for prompts. */
+/* A partly computed long prompt uses at most half of the time before a short one is
+ * considered: the short one is computed at once, or, if decodes take all the time, in the
+ * next step with time for prompts. */
 static void
 e11_short_beside_long_in_time(void **state)
 {
@@ -578,7 +580,7 @@ e11_short_beside_long_in_time(void **state)
     }
 }
 
-/* A device with these us per step and per token. */
+/* Teaches the cost model a device with these us per step and per token. */
 static void
 teach_line(struct cost *c, double step_us, double tok_us)
 {
@@ -590,7 +592,7 @@ teach_line(struct cost *c, double step_us, double tok_us)
     }
 }
 
-/* Does a prompt of the step go on in the next? */
+/* Returns whether a prompt of the step continues in the next. */
 static int
 is_cut(const struct fx *f)
 {
@@ -600,9 +602,9 @@ is_cut(const struct fx *f)
     return 0;
 }
 
-/* With the automatic target: no step that gives somebody a token is made longer by
- * prompts than 44 ms, and none is shorter while prompts wait. A prompt alone has all
- * tokens of a step. */
+/* With the automatic target, prompts make no step with decodes longer than 44 ms, and
+ * none is shorter while prompts wait. Without decodes a prompt gets
+ * all tokens of a step. */
 static void
 first_tokens_are_not_held_back(void **state)
 {
@@ -621,7 +623,7 @@ first_tokens_are_not_held_back(void **state)
     int n = 0, n_cut = 0, n_tiled = 0;
 
     (void)state;
-    /* an H200: 80 % of its speed with 800 tokens, in 20 ms */
+    /* an H200: 80 % of its full speed at 800 tokens, in 20 ms */
     teach_line(&cost, 4000, 20);
     f = fx_new(&c);
     assert_in_range(sch_itl_target(f->sch), SCH_ITL_NS, SCH_ITL_NS);
@@ -629,7 +631,7 @@ first_tokens_are_not_held_back(void **state)
     (void)fx_plain(f, 12000, 1);
     assert_int_equal(fx_step(f), 1);
     assert_int_equal(f->st.n_tok, 8192);
-    /* the rest is a prompt's end, which nothing cuts, but it ends the step */
+    /* the rest is the end of a prompt, which is not cut but ends the step */
     for (int i = 0; i < 30; i++)
         (void)fx_plain(f, 900, 60);
     assert_int_equal(fx_step(f), 1);
@@ -641,21 +643,21 @@ first_tokens_are_not_held_back(void **state)
         (void)fx_step(f);
         assert_true(f->st.n_sample > 0);
         assert_true(cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS);
-        /* 300 ms of prompts, and nearly none: 44 and some 20 ms */
+        /* with 300 ms of prompts waiting, and with nearly none: 44 and some 20 ms */
         assert_true(wait < 17 || f->st.n_tok > 1700);
         assert_true(wait > 1 || cost_predict(&cost, &f->st.cost) <= SCH_ITL_NS * 6 / 10);
         n_cut += is_cut(f);
         n_tiled += is_cut(f) && f->st.n_tok % 128 == 0;
     }
     assert_true(n > 14);
-    /* what the time cuts fills whole tiles */
+    /* chunks cut by the time limit fill whole tiles */
     assert_true(n_cut > 8 && n_tiled > n_cut * 3 / 4);
     fx_drain(f, 300);
     fx_free(f);
 }
 
-/* A prompt of n tokens, of which the prefix cache has some, while a row decodes: the
- * longest step that it is in, and the longest but one of its last two. */
+/* Runs a prompt of n tokens, some of them in the prefix cache, while a row decodes.
+ * Returns its longest step, and the longest except its last two. */
 static void
 room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
 {
@@ -675,7 +677,7 @@ room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
     struct req *r;
     uint64_t last = 0;
 
-    /* 20 us a token, 4 ms a step */
+    /* 20 us for a token, 4 ms for a step */
     teach_line(&cost, 4000, 20);
     f = fx_new(&c);
     f->cfg.no_check = 1;
@@ -704,9 +706,9 @@ room_of(int32_t n, int32_t n_cached, uint64_t *ret_most, uint64_t *ret_late)
     fx_free(f);
 }
 
-/* One that two steps with the most room do not hold has that in all of them, not only
- * while much is left; another has the least room, as has the rest of a long one that the
- * prefix cache has. */
+/* A prompt that does not fit into two steps of the longest target has that target in all
+ * of its steps, not only while much is left. Another prompt has the shortest target, and
+ * so has the uncached rest of a long prompt. */
 static void
 long_prompt_keeps_its_room(void **state)
 {
@@ -723,15 +725,15 @@ long_prompt_keeps_its_room(void **state)
     assert_in_range(most, SCH_ROOM_LEAST_NS * 3 / 4, least);
 }
 
-/* What the time cuts fills tiles: of 512 tokens where that takes little away, else of
- * 256, and rather some more than much less. */
+/* Chunks cut by the time limit fill tiles: of 512 tokens if that shortens them little,
+ * else of 256; slightly longer is preferred to much shorter. */
 static void
 cut_steps_fill_tiles(void **state)
 {
     static const struct {
         double tok_us;
         int32_t n;
-    } t[] = { /* room for 530 tokens, 600, 700, 880 and 330 */
+    } t[] = { /* time for 530, 600, 700, 880 and 330 tokens */
         { 34, 512 }, { 30, 512 }, { 25.7, 768 }, { 20.4, 1024 }, { 54.5, 384 }
     };
 
@@ -762,8 +764,8 @@ cut_steps_fill_tiles(void **state)
     }
 }
 
-/* On a device too slow for 44 ms a chunk still is so large that it is at 80 % of its
- * speed, and a target that was set is kept all the same. */
+/* On a device too slow for 44 ms a chunk is still large enough for 80 % of its full
+ * speed; a configured target is kept in any case. */
 static void
 chunks_are_efficient(void **state)
 {
@@ -778,7 +780,7 @@ chunks_are_efficient(void **state)
             .cost = &cost } };
 
     (void)state;
-    /* 100 ms a step and 10 ms a token: 40 tokens, 510 ms with a row */
+    /* 100 ms for a step and 10 ms for a token: 40 tokens, 510 ms with a decoding row */
     teach_line(&cost, 100000, 10000);
     for (int automatic = 0; automatic < 2; automatic++) {
         struct fx *f;

@@ -37,7 +37,8 @@ live(struct fx *f)
     return f->reqs[i].r != NULL && f->reqs[i].r->n_live > 0 ? f->reqs[i].r : NULL;
 }
 
-/* The next turn: some prompt with its answer, and a question. */
+/* Makes the next turn of a conversation: an earlier prompt with its
+ * answer, and a question. */
 static int
 follow(struct fx *f)
 {
@@ -133,7 +134,7 @@ draw_cfg(uint64_t *g, struct fx_cfg *c, struct cost *cost)
     }
 }
 
-/* Several KV groups, some with windows, in a pool that holds one request at least. */
+/* Several KV groups, some with windows, in a pool that holds at least one request. */
 static void
 draw_groups(uint64_t *g, struct fx_cfg *c)
 {
@@ -168,7 +169,7 @@ struct sum {
     uint64_t slid, dups, preempted, urged, cached, copied, late, tokens, ended;
 };
 
-/* Empty places of running sequences. */
+/* Number of unused places in the blocks of running sequences. */
 static uint64_t
 n_empty(const struct fx *f)
 {
@@ -179,7 +180,7 @@ n_empty(const struct fx *f)
     return n;
 }
 
-/* One life of a random configuration. */
+/* Runs one random configuration from start to end. */
 static void
 life(uint64_t seed, int32_t depth, int grouped, uint64_t steps, struct sum *sum)
 {
@@ -275,7 +276,8 @@ e9_invariants_depth_4(void **state)
     lives(4, 0, 4001);
 }
 
-/* With windows: blocks behind them go, and each token finds in each group what it sees. */
+/* With windows: blocks that leave them are dropped, and each token finds the blocks that
+ * it reads in each group. */
 static void
 windows_depth_0(void **state)
 {
@@ -297,8 +299,8 @@ windows_depth_4(void **state)
     lives(4, 1, 7001);
 }
 
-/* A pool one block short of what its requests need together: all finish with
- * the foretold output, and the oldest moves on. */
+/* A pool with one block less than its requests need together: all finish with the
+ * expected output, and the oldest advances. */
 static uint64_t
 short_by_one(int32_t depth, int32_t n, int32_t B, int cached)
 {
@@ -314,7 +316,7 @@ short_by_one(int32_t depth, int32_t n, int32_t B, int cached)
     uint64_t oldest = 0, n_preempted;
 
     for (int32_t i = 0; i < n; i++) {
-        /* later ones are ahead, so that the oldest is short */
+        /* later ones are ahead, so that the oldest lacks a block */
         (void)fx_plain(f, 2 * B + 1 + i % 3, 4 * B - 1 - i % 3);
     }
     while (sch_busy(f->sch)) {
@@ -324,7 +326,7 @@ short_by_one(int32_t depth, int32_t n, int32_t B, int cached)
         s = f->sch->running.head;
         if (s == NULL)
             continue;
-        /* computed tokens of the oldest: up, or another is the oldest */
+        /* the oldest has more computed tokens, or another is the oldest */
         if (s->req->id != oldest || s->cached_len > seen)
             stuck = 0;
         else
@@ -338,7 +340,7 @@ short_by_one(int32_t depth, int32_t n, int32_t B, int cached)
     }
     /* a victim's blocks come back when its last step is collected */
     assert_true(most <= depth);
-    /* no more than one gives way for the one block that is missing */
+    /* at most one is preempted for the one missing block */
     n_preempted = f->sch->n_preempted;
     assert_true(n_preempted <= 1);
     assert_int_equal(f->n_ended, n);

@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The policy, by hand: what a step takes, who waits, who gives way. */
+/* The policy, by hand: which rows a step takes, which requests wait,
+ * which are preempted. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -53,7 +54,7 @@ prompt_is_chunked_and_decode_goes_first(void **state)
     fx_free(f);
 }
 
-/* What a step is made of is what its time is learned by. */
+/* The composition of a step is the input of the cost model. */
 static void
 step_cost_counts_tokens_context_and_pairs(void **state)
 {
@@ -115,7 +116,7 @@ cancel_one(struct fx *f, int32_t i)
         fx_cancel(f, f->reqs[i].r);
 }
 
-/* More priorities than have a mark, in any order; sch_check() sees the list. */
+/* More priorities than have a marker, in any order; sch_check() checks the list. */
 static void
 many_priorities_stay_sorted(void **state)
 {
@@ -174,8 +175,8 @@ last_in_gives_way_and_loses_nothing(void **state)
     fx_free(f);
 }
 
-/* Each that lacks a block is given one, no more and no fewer: with one block a
- * head, four sequences that all need a second make two go. */
+/* Each sequence that lacks a block gets exactly one: four sequences with one block each
+ * that all need a second cause two preemptions. */
 static void
 as_many_give_way_as_are_short(void **state)
 {
@@ -211,7 +212,7 @@ prompt_logprobs_fit_their_budget_and_come_once(void **state)
     c.n_block = 8;
     c.cached = 1;
     f = fx_new(&c);
-    /* nothing is attached while logprobs of it are to be sent */
+    /* blocks are not attached if logprobs of their tokens are to be sent */
     for (int k = 0; k < 2; k++) {
         (void)fx_add(f, &(struct fx_ask){ .n_prompt = 36, .max_new = 20, .scores = 1 });
         next = 1;
@@ -280,13 +281,13 @@ deadlines_whatever_the_state(void **state)
             .deadline_total_ns = t + 50000000,
             .deadline_queue_ns = t + 20000000 });
     b = fx_plain(f, 4, 90);
-    /* waiting: the queue's */
+    /* waiting: the queue's deadline */
     d = fx_add(f,
         &(struct fx_ask){ .n_prompt = 4,
             .max_new = 9,
             .deadline_queue_ns = t + 7000000,
             .deadline_total_ns = t + 90000000 });
-    /* waiting: far off, beyond one turn of the wheel */
+    /* waiting: far in the future, beyond one turn of the wheel */
     e = fx_add(f,
         &(struct fx_ask){ .n_prompt = 4,
             .max_new = 9,
@@ -300,7 +301,7 @@ deadlines_whatever_the_state(void **state)
     assert_int_equal(fx_step(f), 2);
     assert_int_equal(d->n_live, 0);
     assert_int_equal(d->code, FDP_E_DEADLINE);
-    /* the queue's deadline means nothing to one that runs */
+    /* the queue's deadline does not apply to a running request */
     f->now = t + 49999999;
     assert_int_equal(fx_step(f), 2);
     assert_int_equal(a->code, 0);
@@ -314,7 +315,7 @@ deadlines_whatever_the_state(void **state)
     f->now = t + 20000000000ull;
     (void)fx_step(f);
     assert_int_equal(e->code, FDP_E_DEADLINE);
-    /* one that is late before it is added */
+    /* a request that is late before it is added */
     e = fx_add(f,
         &(struct fx_ask){ .n_prompt = 4, .max_new = 9, .deadline_total_ns = t + 1 });
     (void)fx_step(f);
@@ -324,7 +325,7 @@ deadlines_whatever_the_state(void **state)
     fx_free(f);
 }
 
-/* What has ended and only waits to be collected is not late. */
+/* A request that has ended and only waits to be collected is not late. */
 static void
 deadline_after_the_end(void **state)
 {
@@ -352,7 +353,7 @@ deadline_after_the_end(void **state)
     fx_free(f);
 }
 
-/* A thousand deadlines, each met to the step. */
+/* A thousand deadlines, each kept to the step. */
 static void
 deadlines_by_the_wheel(void **state)
 {
@@ -422,7 +423,7 @@ rows_in_flight_leave_late(void **state)
     fx_free(f);
 }
 
-/* Its end was on the device already when it had to give way: it ends. */
+/* A sequence that is preempted when the device has already ended it: it ends. */
 static void
 end_while_giving_way(void **state)
 {
@@ -464,8 +465,8 @@ end_while_giving_way(void **state)
 
 /* ---- blocks ---------------------------------------------------------------------- */
 
-/* Takes its blocks away when it has computed at tokens: what comes back is
- * what would have come (the fixture compares). */
+/* Preempts a sequence when it has computed `at` tokens: its output is the same as without
+ * (the fixture compares). */
 static void
 d5_give_way(int32_t n_prompt, int32_t at, int32_t depth, int cached)
 {
@@ -495,7 +496,7 @@ d5_give_way(int32_t n_prompt, int32_t at, int32_t depth, int cached)
         (void)fx_step(f);
         assert_true(i <= depth);
     }
-    /* what was full is attached again */
+    /* full blocks are attached again */
     row = fx_row(f, s);
     assert_non_null(row);
     assert_true(row->fresh);
@@ -521,7 +522,8 @@ d5_block_boundaries(void **state)
                         d5_give_way(blocks * 16, m * 16 + d, depth, cached);
 }
 
-/* decode_blocks come with the admission, exactly: kept, not held before they are needed. */
+/* An admission reserves exactly decode_blocks, which are not held
+ * before they are needed. */
 static void
 e8_decode_blocks(void **state)
 {
@@ -545,7 +547,7 @@ e8_decode_blocks(void **state)
             assert_int_equal(f->kv->n_held[s->slot], kv_blocks(f->kv, n_prompt));
             assert_int_equal(s->n_owed, grants[i]);
             assert_int_equal(f->sch->n_owed, grants[i]);
-            /* what it grows into is what it was granted, to the last */
+            /* it grows into the reserved blocks, up to the last */
             for (int k = 1; k < 150; k++) {
                 int32_t more = kv_blocks(f->kv, n_prompt + k) - kv_blocks(f->kv, n_prompt);
 
@@ -566,13 +568,13 @@ e8_decode_blocks(void **state)
     }
 }
 
-/* An admission leaves the reserve, to the block; decoding may use it up; an
- * idle engine ignores it. */
+/* An admission leaves exactly the reserve; decoding may use it up; an idle
+ * engine ignores it. */
 static void
 e7_reserve(void **state)
 {
     (void)state;
-    /* the figure of the parameter document: 1 - 0.75 of 17220 blocks */
+    /* the number in the parameter document: 1 - 0.75 of 17220 blocks */
     assert_int_equal((int32_t)(17220 * 0.75), 12915);
     for (int32_t more = 0; more <= 1; more++) {
         struct fx_cfg c = { .block_size = 16,
@@ -587,7 +589,7 @@ e7_reserve(void **state)
         int32_t low = 40;
 
         (void)fx_step(f);
-        /* 20 blocks are left: ten may be taken, not eleven */
+        /* 20 blocks are left: an admission may take ten, not eleven */
         b = fx_plain(f, 10 * 16 - 8 + more * 16, 120);
         f->keep = 1;
         (void)fx_step(f);
@@ -609,8 +611,8 @@ e7_reserve(void **state)
     }
 }
 
-/* What running ones are about to need is not given away, nor may one that had
- * to give way come back to the last block. */
+/* Blocks that running sequences are about to need are not given to others, and a
+ * preempted one is not resumed if that takes the last block. */
 static void
 e7_nobody_is_admitted_into_a_shortage(void **state)
 {
@@ -704,7 +706,7 @@ penalty_pool_blocks_only_its_own(void **state)
     assert_int_equal(plain->seqs[0].penalty, -1);
     while (r[2]->t_start_ns == 0)
         (void)fx_step(f);
-    /* not before one was collected for the last time */
+    /* not before one sequence was collected for the last time */
     assert_int_equal(r[0]->n_live, 0);
     fx_drain(f, 40);
     fx_free(f);

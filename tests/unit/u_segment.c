@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The gate's segments: what a peer of the admin socket gets, and what it can do
- * with it. */
+/* The gate's segments: the descriptor that a peer of the admin socket gets, and how
+ * the peer can use it. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -41,7 +41,7 @@ dial(struct fix *f, gid_t gid)
     return sv[1];
 }
 
-/* The next bytes of the replies, and the descriptor that came with them or -1. */
+/* Reads the next bytes of the replies, and the descriptor that came with them or -1. */
 static size_t
 take(int fd, char *text, size_t text_bytes, int *ret_fd)
 {
@@ -71,10 +71,10 @@ say(struct fix *f, int fd, const char *lines)
 {
     assert_int_equal(send(fd, lines, strlen(lines), 0), (ssize_t)strlen(lines));
     for (int i = 0; i < 4; i++)
-        fix_step(f, 1000); /* a reader's next line has to wait for its turn */
+        fix_step(f, 1000); /* a reader's next command has to wait for its turn */
 }
 
-/* Nothing but reading. */
+/* The segment can only be read. */
 static void
 reads_only(int fd, size_t bytes, uint32_t magic)
 {
@@ -126,8 +126,8 @@ test_who_gets_what(void **state)
     fix_close(&f);
 }
 
-/* Replies before it come without it, and a second one is not sent before the first
- * has been read. */
+/* Earlier replies come without the descriptor, and a second one is not sent before the
+ * first has been read. */
 static void
 test_one_on_its_way(void **state)
 {
@@ -176,7 +176,7 @@ test_nothing_is_left(void **state)
     before = count_fds();
     for (int i = 0; i < 8; i++) {
         fd = dial(&f, READERS);
-        if (i % 2 != 0) /* asks, and takes no answer */
+        if (i % 2 != 0) /* sends a command, and does not read the reply */
             assert_int_equal(shutdown(fd, SHUT_RD), 0);
         say(&f, fd, "{\"cmd\":\"stat_fd\"}\n{\"cmd\":\"stat_fd\"}\n");
         (void)close(fd);
@@ -215,7 +215,7 @@ test_not_opened_anew(void **state)
             _exit(2);
         if (open(path, O_RDWR) >= 0 || errno != EACCES)
             _exit(1);
-        /* the owner may read it, and another only what it has */
+        /* the owner may open it, another user can only use the descriptor */
         _exit(geteuid() == 65534 && open(path, O_RDONLY) >= 0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -226,7 +226,7 @@ test_not_opened_anew(void **state)
     fix_close(&f);
 }
 
-/* The gauges are the numbers given, and the model is told once. */
+/* The gauges equal the numbers given, and the model is named once. */
 static void
 test_gauges(void **state)
 {
@@ -255,8 +255,8 @@ test_gauges(void **state)
     assert_int_equal(seg[2].worker_pid, 10);
     assert_int_equal(seg->worker_pid, 0);
     assert_string_equal(seg->model, "");
-    /* Requests that ran with a group's worker when it died were counted as running, and its
-     * blocks as used, as long as it was not started again. */
+    /* Regression: requests at a group's worker when it died counted as running, and its
+     * blocks as used, until it was started again. */
     for (int i = 0; i < 3; i++) {
         cnt_set(&seg[i].w.requests_running, 3);
         cnt_set(&seg[i].w.kv_blocks_used, 15);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The daemon as a service: what it does when the model is away for a moment,
- * what it tells a service manager, and what it advises. */
+/* The daemon as a service: its behaviour if the model is unavailable for a while, its
+ * messages to the service manager, and its advice. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@
 #include "daemon/gate/advice.h"
 #include "tests/unit/gate_fixture.h"
 
-/* ---- a model that is away -------------------------------------------------- */
+/* ---- a model that is unavailable -------------------------------------------------- */
 
 static void
 die_soon(struct fix *f, int code)
@@ -30,8 +30,8 @@ die_soon(struct fix *f, int code)
     fix_die(f, code << 8);
 }
 
-/* Exits that end the daemon at its start are retried once a worker was ready,
- * for as long as it takes, and are no crash loop. */
+/* Worker exits that end the daemon at its start are retried without limit once a worker
+ * was ready, and do not count as a crash loop. */
 static void
 t_away(void **state)
 {
@@ -58,7 +58,7 @@ t_away(void **state)
             assert_int_equal(w->st, WRK_BACKOFF);
             assert_string_equal(w->error, "why");
             assert_true(w->fix[0] != '\0' && w->backoff_ms <= 10000);
-            if (n == 0) /* while it is away, requests wait */
+            if (n == 0) /* while the model is unavailable, requests wait */
                 fcl_submit(&c, 1, 4, 10);
             fix_step(&f, 10000);
         }
@@ -71,7 +71,7 @@ t_away(void **state)
     }
 }
 
-/* A pause twice as long each time, daemon.restart_max_ms at most. */
+/* The pause doubles each time, up to daemon.restart_max_ms. */
 static void
 t_pauses(void **state)
 {
@@ -95,7 +95,7 @@ t_pauses(void **state)
     fix_close(&f);
 }
 
-/* Crashes go on counting as before. */
+/* Crashes count as before. */
 static void
 t_crashes_count(void **state)
 {
@@ -115,7 +115,7 @@ t_crashes_count(void **state)
 
 /* ---- the service manager --------------------------------------------------- */
 
-/* Its stop timeout is extended by what a drain may take. */
+/* Its stop timeout is extended by the time that a drain may take. */
 static void
 t_stop_notice(void **state)
 {
@@ -156,7 +156,7 @@ no_harm(const char *text)
     assert_null(strstr(text, "install -d"));
 }
 
-/* Below /home the unit sees nothing, whatever the modes are. */
+/* The systemd unit cannot see /home, whatever the modes are. */
 static void
 t_protect_home(void **state)
 {
@@ -174,7 +174,7 @@ t_protect_home(void **state)
     no_harm(text);
     adv_model("/srv/nothing/model", "fdd", 0, NULL, text, sizeof(text));
     assert_non_null(strstr(text, "ls -ld /srv/nothing"));
-    /* a terminal of a desktop session */
+    /* run from a terminal of a desktop session */
     assert_int_equal(unsetenv("RUNTIME_DIRECTORY"), 0);
     adv_model("/home/no-such-user/model", "fdd", 0, NULL, text, sizeof(text));
     assert_null(strstr(text, "ProtectHome"));
@@ -184,7 +184,7 @@ t_protect_home(void **state)
     assert_non_null(strstr(text, "does not exist"));
 }
 
-/* A file in it cannot be read: a copy, no other mode or owner. */
+/* If one file in it cannot be read the advice is a copy, not another mode or owner. */
 static void
 t_no_right(void **state)
 {
@@ -198,8 +198,8 @@ t_no_right(void **state)
     assert_string_equal(text, "");
 }
 
-/* A worker that was ready and now may not read its model: the advice is made in the
- * loop, which takes names from its table and not from the name service. */
+/* A worker that was ready may no longer read its model: the loop makes the advice with
+ * names from its table, not from the name service. */
 static void
 t_advice_in_loop(void **state)
 {
@@ -220,7 +220,7 @@ t_advice_in_loop(void **state)
     fix_close(&f);
 }
 
-/* Paths are single words of the commands and lines that name them. */
+/* Paths are quoted as one word in the commands and lines that have them. */
 static void
 t_odd_paths(void **state)
 {
@@ -260,7 +260,8 @@ open_dir(const char *dir, int rc, char *err, size_t err_bytes)
     (void)par_free(ps);
 }
 
-/* A folder that others may write, and no daemon in it; then one that answers. */
+/* A folder that other users may write: without a daemon in it, then
+ * with one that answers. */
 static void
 t_folder(void **state)
 {
@@ -291,7 +292,8 @@ t_folder(void **state)
     (void)rmdir(dir);
 }
 
-/* A service manager that listens for its daemon is told of, and starts none for it. */
+/* If a service manager listens on the socket this is reported, and no
+ * daemon is started. */
 static void
 t_starts_nothing(void **state)
 {

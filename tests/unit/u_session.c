@@ -62,7 +62,7 @@ t_hello(void **state)
     fix_close(&f);
 }
 
-/* Messages that are no hello, longer hellos, silence. */
+/* Messages that are no hello, longer hellos, no message. */
 static void
 t_hello_raw(void **state)
 {
@@ -88,7 +88,7 @@ t_hello_raw(void **state)
         assert_int_equal(send(sv[1], big, len[i], 0), (ssize_t)len[i]);
         fix_step(&f, 0);
         assert_int_equal(recv(sv[1], &w, sizeof(w), 0), sizeof(w));
-        assert_int_equal(w.major, FDP_MAJOR); /* refused ones learn it too */
+        assert_int_equal(w.major, FDP_MAJOR); /* refused clients get it too */
         assert_int_equal(w.minor, FDP_MINOR);
         assert_int_equal(w.err,
             len[i] == 81                         ? FDP_E_VERSION
@@ -114,8 +114,8 @@ t_hello_raw(void **state)
     fix_close(&f);
 }
 
-/* What libfdclient sent when the protocol was 2.0: it learns both versions, and why, and
- * the log says who it was. */
+/* The hello of protocol 2.0: the client gets both versions and the reason, and the
+ * log names the client. */
 static void
 t_hello_recorded(void **state)
 {
@@ -193,7 +193,7 @@ t_geometry(void **state)
     fix_close(&f);
 }
 
-/* A client that asks for nothing gets what the parameters say. */
+/* A client without hints gets the sizes of the parameters. */
 static void
 t_geometry_of_parameters(void **state)
 {
@@ -212,7 +212,7 @@ t_geometry_of_parameters(void **state)
     fix_close(&f);
 }
 
-/* One that says nothing is closed in time, by default after two seconds. */
+/* A connection without a hello is closed after a time, by default two seconds. */
 static void
 t_silent(void **state)
 {
@@ -232,7 +232,7 @@ t_silent(void **state)
     fix_close(&f);
 }
 
-/* What the seals promise. */
+/* The properties that the seals guarantee. */
 static void
 t_seals(void **state)
 {
@@ -250,7 +250,7 @@ t_seals(void **state)
     assert_int_equal(ftruncate(c.c2d_fd, 0), -1);
     assert_int_equal(ftruncate(c.c2d_fd, 1 << 30), -1);
     assert_int_equal(fcntl(c.c2d_fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-    /* a hole in c2d is zeros, and zeros are a bad request, no more */
+    /* a hole in c2d reads as zeros, and zeros are only a bad request */
     fcl_submit(&c, 1, 2, 4);
     (void)fallocate(c.c2d_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096,
         c.w.c2d_bytes - 4096);
@@ -262,8 +262,8 @@ t_seals(void **state)
 
 #define HOLE (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)
 
-/* A client that punches holes holds up its reader: before its first bell it may, and
- * nothing is read; then it may not, and its memory is read. */
+/* A client that punches holes delays its reader. Before its first doorbell it may, and
+ * nothing is read. After it, it cannot, and its memory is read. */
 static void
 t_maps(void **state)
 {
@@ -283,7 +283,7 @@ t_maps(void **state)
     fcl_send(&c, &q, NULL, 0, 0);
     fix_step(&f, 200);
     assert_false(fcl_recv(&c, &r));
-    fix_ready(&f); /* announced to both */
+    fix_ready(&f); /* both clients get the event */
     assert_false(fcl_recv(&c, &r));
     fcl_ring(&c);
     fcl_ring(&c);
@@ -311,7 +311,7 @@ t_maps(void **state)
     fix_close(&f);
 }
 
-/* Without the seal it could punch. */
+/* Without the seal it could punch holes. */
 static void
 t_sealed_before(void **state)
 {
@@ -336,18 +336,18 @@ t_bell(void **state)
 {
     struct fix f;
     struct fcl c;
-    uint64_t big = UINT64_MAX - 2; /* it has rung once */
+    uint64_t big = UINT64_MAX - 2; /* the doorbell has been rung once */
 
     (void)state;
     fix_open(&f, NULL);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    /* saturated and blocking: the gate never touches it */
+    /* the eventfd is full and blocking: the gate never writes to it */
     assert_int_equal(write(c.bell, &big, 8), 8);
     assert_int_equal(fcntl(c.bell, F_SETFL, 0), 0);
     for (int i = 0; i < 50; i++)
         fix_step(&f, 100);
     fcl_submit(&c, 1, 2, 4);
-    fix_step(&f, 100); /* the sweep finds it */
+    fix_step(&f, 100); /* the periodic sweep finds the record */
     assert_int_equal(f.g->jnl.n_open, 1);
     fcl_close(&c);
     fix_close(&f);
@@ -367,10 +367,10 @@ t_limits(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(fcl_open(&f, &c[i], 1000, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &c[3], 1000, NULL), FDP_E_LIMIT);
-    assert_true(c[3].w.err == 0); /* closed by the helper */
+    assert_true(c[3].w.err == 0); /* fcl_open() has closed and cleared it */
     assert_int_equal(fcl_open(&f, &c[3], 1001, NULL), FDP_OK);
     assert_int_equal(fcl_open(&f, &c[4], 1002, NULL), FDP_OK);
-    /* a place of the user who has three (u_places) */
+    /* takes a session of the user who has three (u_places) */
     assert_int_equal(fcl_open(&f, &c[5], 1003, NULL), FDP_OK);
     assert_int_equal(f.g->ses.n, 5);
     for (int i = 0; i < 6; i++)
@@ -391,13 +391,13 @@ t_limits(void **state)
         fix_step(&f, 0);
     }
     assert_int_equal(n, 6 + 8);
-    /* the trusted one has no bucket */
+    /* the trusted user has no rate limit */
     for (int i = 0; i < 20; i++) {
         assert_int_equal(fcl_open(&f, &c[0], 4242, NULL), FDP_OK);
         fcl_close(&c[0]);
         fix_step(&f, 0);
     }
-    /* users that left are forgotten once their bucket is full */
+    /* users that left are dropped once their bucket is full */
     for (int i = 0; i < 5; i++)
         fix_step(&f, 1000);
     assert_int_equal(f.g->fair.n_usr, 0);
@@ -460,7 +460,7 @@ kill_case(int which)
     assert_int_equal(f.g->ses.n, 0);
     assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
     assert_int_equal(fcl_reason(&c), -FDP_E_PROTO);
-    /* its request is cancelled in the worker, and only then gone */
+    /* its request is cancelled in the worker, and dropped only after that */
     assert_int_equal(f.g->jnl.n_open, 1);
     {
         uint64_t id = fix_take(&f, NULL, NULL, NULL);
@@ -538,9 +538,9 @@ t_no_leak(void **state)
     fix_close(&f);
 }
 
-/* The daemon died now and then when a client left while the worker was being
- * started again: between fork and exec the child has the client's socket open,
- * and close() alone leaves it in the epoll set. */
+/* Regression: the daemon sometimes died when a client left during a restart of the
+ * worker: between fork() and exec() the child has the client's socket open, and close()
+ * by itself leaves the socket in the epoll set. */
 static void
 t_nothing_after_the_end(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The program of a rank of a tensor-parallel group, for every family: shapes of the ranks
- * are the whole model's, sums and gathers stand where they belong, and what cannot be divided
- * is refused. */
+/* The program of a rank of a tensor-parallel group, for every family: the ranks' shapes
+ * make up the whole model's, sums and gathers are at the right places, and models that
+ * cannot be divided are refused. */
 #include "config.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ build(const char *type, struct shape s, const char *more, int32_t n_rank)
     return p;
 }
 
-/* One device in place of n_split ranks. */
+/* Builds the program of one device that computes as n_split ranks do. */
 static int
 build_reference(const char *type, struct shape s, const char *more, int32_t n_split,
     struct mdl_program **ret, char *err, size_t err_bytes)
@@ -81,7 +81,8 @@ refused(const char *type, struct shape s, int32_t n_rank, const char *line)
     assert_string_equal(err, line);
 }
 
-/* Rows of a cut that n ranks have: each of the model's with `share` of them, in turn. */
+/* Checks a cut over n ranks: each row of the model is on exactly `share` ranks, in
+ * turn. */
 static void
 check_cut(const struct wts_cut *c, int32_t n)
 {
@@ -126,7 +127,7 @@ check_weight(const struct mdl_program *p, const struct wts_ref *w)
     assert_int_equal(w->rank_cols * (w->shard == WTS_COLS ? p->n_rank : 1), w->cols);
 }
 
-/* The operation behind op that a step with op's tail runs. */
+/* The operation after op in a step with op's tail. */
 static const struct mdl_op *
 next_op(const struct mdl_program *p, const struct mdl_op *op)
 {
@@ -137,7 +138,7 @@ next_op(const struct mdl_program *p, const struct mdl_op *op)
     return o;
 }
 
-/* Its products are summed, and its bias is rank 0's alone. */
+/* Checks that the products of a weight are summed, and that only rank 0 has its bias. */
 static void
 check_row_parallel(const struct mdl_program *p, const struct mdl_op *op)
 {
@@ -180,7 +181,8 @@ check_products(const struct mdl_program *p)
             assert_int_equal(p->w[op->bias].shard, WTS_ROWS);
         }
     }
-    assert_int_equal(columns, 2 * (p->cfg.n_layer + 1)); /* the last layer's are twice */
+    assert_int_equal(columns, 2 * (p->cfg.n_layer + 1)); /* those of the last layer are
+                                                          * there twice */
     assert_int_equal(reduces, p->n_rank > 1 ? columns : 0);
 }
 
@@ -190,7 +192,8 @@ rank_width(const struct mdl_program *p)
     return (p->n_head + 2 * p->n_kv_head) * p->cfg.head_dim;
 }
 
-/* A norm over all heads reads the rows of all ranks, and has the weights of a rank's own. */
+/* A norm over all heads reads the rows of all ranks, and has only the weights of
+ * the rank's own rows. */
 static void
 check_qkv(const struct mdl_program *p, const struct mdl_op *op)
 {
@@ -215,7 +218,7 @@ check_qkv(const struct mdl_program *p, const struct mdl_op *op)
     assert_int_equal(gather[-1].kind, MDL_OP_GEMM);
 }
 
-/* Query heads of a rank are next to the KV heads that they read in the whole model. */
+/* A rank's query heads are with the KV heads that they read in the whole model. */
 static void
 check_heads(const struct mdl_program *p)
 {
@@ -243,7 +246,8 @@ check_heads(const struct mdl_program *p)
     }
 }
 
-/* Queries, keys and values, and gate and up, are cut by themselves, in one tensor too. */
+/* Queries, keys and values, and gate and up, are cut separately, even if they
+ * are in one tensor. */
 static void
 check_parts(const struct mdl_program *p)
 {
@@ -341,7 +345,7 @@ every_family(void **state)
     }
 }
 
-/* One program is another's with the collectives taken out. */
+/* The program of a rank equals that of one device without the collectives. */
 static void
 same_operations(void **state)
 {
@@ -405,7 +409,8 @@ refusals(void **state)
         "tensor_parallel_size = 0 is not in 1..8; 1, 2, 3, 4, 6, 8 are possible");
 }
 
-/* Who asked for shares that a KV block does not have was told numbers that are refused, too. */
+/* Regression: the error for a kv_split that does not divide a KV block suggested numbers
+ * that are refused too. */
 static void
 refused_shares(void **state)
 {
@@ -440,8 +445,8 @@ refused_shares(void **state)
     mdl_free(one);
 }
 
-/* Each sum over ranks is one of as many products, each with its columns; else the program is
- * that of one device. */
+/* Each sum over ranks becomes a sum of n_split products, each with its columns; otherwise
+ * the program is that of one device. */
 static void
 reference_of_ranks(void **state)
 {
@@ -458,7 +463,7 @@ reference_of_ranks(void **state)
         n[p->op[i].kind]++;
     for (int32_t i = 0; i < one->n_op; i++)
         n[one->op[i].kind]--;
-    /* two sums a layer, the last layer's in both tails */
+    /* two sums in a layer, those of the last layer in both tails */
     assert_int_equal(n[MDL_OP_COLUMNS], 4 * 8);
     assert_int_equal(n[MDL_OP_ADD], 3 * 8);
     assert_int_equal(n[MDL_OP_GEMM], 3 * 8);
@@ -487,7 +492,7 @@ reference_of_ranks(void **state)
     assert_null(p);
 }
 
-/* What a rank computes adds up, and what comes over links. */
+/* The operations and the link traffic of ranks add up. */
 static void
 costs(void **state)
 {

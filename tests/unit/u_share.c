@@ -1,7 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shares of the loop's time: one that has had more waits, and no other does.
+ * Shares of the loop's time: a client that has had more than its share waits,
+ * and no other does.
  */
 #include "config.h"
 
@@ -39,21 +40,21 @@ t_debt(void **state)
     assert_int_equal(shr_until(&s, RATIO), 0);
     shr_spend(&s, OVER, RATIO, now);
     assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
-    /* time pays, however often it is looked at */
+    /* time reduces the debt, however often it is checked */
     for (int i = 0; i < 1000; i++)
         shr_spend(&s, 0, RATIO, now + (uint64_t)i * (RATIO - 1));
     assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
     now += RATIO * OVER;
     shr_spend(&s, 1, RATIO, now);
     assert_int_equal(shr_until(&s, RATIO), now + RATIO);
-    /* rest is not saved up */
+    /* idle time does not build up credit */
     now += 100 * CLK_S;
     shr_spend(&s, SHR_BURST_NS + OVER, RATIO, now);
     assert_int_equal(shr_until(&s, RATIO), now + RATIO * OVER);
 }
 
-/* Who had too much gets piece by piece from then on, also when it owes less, until it has
- * done without for a while. */
+/* A client that had too much is served in small pieces from then on, even with less debt,
+ * until it has been idle for a while. */
 static void
 t_even(void **state)
 {
@@ -71,13 +72,13 @@ t_even(void **state)
     now += SHR_FRESH_NS;
     shr_spend(&s, 5, RATIO, now);
     assert_int_equal(shr_until(&s, RATIO), 0);
-    /* a long piece is no longer wait than the debt is */
+    /* after a long piece the wait is not longer than the debt */
     now += SHR_FRESH_NS;
     shr_spend(&s, SHR_BURST_NS + 1, RATIO, now);
     assert_int_equal(shr_until(&s, RATIO), now + RATIO * SHR_PIECE_NS);
 }
 
-/* Time bounds the loop, which is never late. */
+/* Time limits an iteration, so the loop is never late. */
 static void
 open_timed(struct fix *f, const char *const *sets)
 {
@@ -118,7 +119,7 @@ t_rings(void **state)
     fcl_ping(&a, 1);
     fix_step(&f, 0);
     assert_true(answered(&a, 1));
-    assert_int_equal(user(&f, UID)->time.debt_ns, 0); /* it is alone */
+    assert_int_equal(user(&f, UID)->time.debt_ns, 0); /* it is the only user */
     assert_int_equal(fcl_open(&f, &other, UID + 1, NULL), FDP_OK);
     fcl_ping(&a, 2);
     fix_step(&f, 0);
@@ -147,7 +148,8 @@ t_rings(void **state)
     fix_close(&f);
 }
 
-/* A user's rings have some microseconds of an iteration, together, whatever they hold. */
+/* All rings of a user together get some microseconds of an iteration,
+ * whatever they hold. */
 static void
 t_turn(void **state)
 {
@@ -189,7 +191,7 @@ t_turn(void **state)
     fix_close(&f);
 }
 
-/* What the administrator trusts speaks for many users. */
+/* A trusted client acts for many users. */
 static void
 t_trusted(void **state)
 {
@@ -211,7 +213,7 @@ t_trusted(void **state)
     fix_close(&f);
 }
 
-/* A violation has a price, for the user and not for the session that ends. */
+/* A protocol violation costs the user time, not only the session that ends. */
 static void
 t_violation(void **state)
 {
@@ -239,7 +241,7 @@ t_violation(void **state)
     fix_close(&f);
 }
 
-/* A doorbell that never stops is not heard for a while, and no ring is lost. */
+/* A doorbell that never stops is ignored for a while, and no wake-up is lost. */
 static void
 t_bell(void **state)
 {
@@ -312,7 +314,7 @@ t_slice(void **state)
         skip();
     assert_int_equal(rc, 0);
     if (slc_get() != SLC_NS && slc_get() == 0)
-        skip(); /* a kernel before 6.12 takes it and has none */
+        skip(); /* a kernel before 6.12 accepts the option without effect */
     assert_int_equal(slc_get(), SLC_NS);
     assert_int_equal(slc_set(0), 0);
     assert_true(slc_get() != SLC_NS);

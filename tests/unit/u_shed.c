@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The measured rate and what follows from it: times to retry after, and the
- * refusal of what would only expire.
+ * The measured service rate and its uses: times to retry after, and the rejection of
+ * requests that would only expire.
  */
 #include "config.h"
 
@@ -15,7 +15,8 @@
 #include "daemon/common/clk.h"
 #include "tests/unit/gate_fixture.h"
 
-/* Full, at this rate: the hint is the time until a request ends. */
+/* The daemon is full, with this rate: the time to retry after is the time
+ * until a request ends. */
 static void
 hint_at(double rate)
 {
@@ -36,7 +37,7 @@ hint_at(double rate)
     fix_step(&f, 10);
     first = fcl_error(&c, 25).retry_after_ms;
     assert_true(first >= 1 && first <= 10);
-    fslow_work(&f, &w, 0, 100); /* nothing is known: as long as it went on so far */
+    fslow_work(&f, &w, 0, 100); /* no rate is known: as long as it has run so far */
     fcl_ask(&c, (struct fask){ .tag = tag++, .max_new = 198 });
     fix_step(&f, 0);
     e = fcl_error(&c, tag - 1);
@@ -69,8 +70,8 @@ hints_follow_the_measured_rate(void **state)
     hint_at(40000);
 }
 
-/* The hint of a user's own limit reckons with its share; that of the token
- * limit with what is too much. */
+/* At a user's own limit the time to retry after follows from its share; at the token
+ * limit from the excess tokens. */
 static void
 hints_of_other_limits(void **state)
 {
@@ -107,7 +108,8 @@ hints_of_other_limits(void **state)
     e = fcl_error(&a, tag);
     assert_int_equal(e.code, FDP_E_LIMIT);
     assert_true(e.retry_after_ms > 320 && e.retry_after_ms < 500);  /* 200 * 2 / 1000 s */
-    fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 198 }); /* has none */
+    fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 198 }); /* it has no
+                                                                     * requests */
     fcl_ask(&other, (struct fask){ .tag = ++tag, .max_new = 4000 });
     fix_step(&f, 0);
     e = fcl_error(&other, tag);
@@ -165,13 +167,14 @@ shed_what_would_expire(void **state)
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);
     assert_int_equal(f.g->env.cnt->requests_shed, 2);
-    assert_int_equal(f.g->env.cnt->requests_expired, 1); /* the one nothing was known of */
-    /* time enough, or none given */
+    assert_int_equal(f.g->env.cnt->requests_expired, 1); /* the one from before a rate was
+                                                          * known */
+    /* enough time, or no limit */
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198, .ttl_queue_ms = 30000 });
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
     fix_step(&f, 0);
     assert_true(fcl_errors(&a, tag) == 0 && fcl_errors(&a, tag - 1) == 0);
-    /* only its own requests are ahead of the other user's */
+    /* only its own requests are ahead of the other user's request */
     fcl_ask(&b, (struct fask){ .tag = 1, .max_new = 198, .ttl_queue_ms = 500 });
     fix_step(&f, 0);
     assert_int_equal(fcl_errors(&b, 1), 0);
@@ -182,7 +185,7 @@ shed_what_would_expire(void **state)
     fcl_ask(&a, (struct fask){ .tag = ++tag, .max_new = 198 });
     fix_step(&f, 0);
     assert_int_equal(fcl_error(&a, tag).code, FDP_E_OVERLOAD);
-    /* long after, nothing is known any more */
+    /* long after, the rate is no longer known */
     fslow_work(&f, &w, 100000, 1000);
     fix_step(&f, 20000);
     assert_true(f.g->jnl.n_open == 0 && svc_rate(&f.g->fair.svcrate, f.now) == 0);
@@ -191,8 +194,8 @@ shed_what_would_expire(void **state)
     fix_close(&f);
 }
 
-/* What the worker did for one client that wanted no more is not what it can do:
- * a burst after it is not refused for want of time. */
+/* The rate of a worker with one client that needs no more is not its capacity: a later
+ * burst is not rejected for lack of time. */
 static void
 light_load_is_no_measure(void **state)
 {
@@ -223,8 +226,8 @@ want_about(uint32_t ms, double want)
         fail_msg("%u ms instead of about %.0f", ms, want);
 }
 
-/* Refused while it drains: until the open requests have ended. While it stops: until
- * then, or the deadline, and as long again as the worker took to get ready. */
+/* Time to retry after, while it drains: until the open requests have ended. While it
+ * stops: until then or the deadline, plus the time that the worker took to get ready. */
 static void
 t_drain_hint(void **state)
 {
@@ -253,7 +256,8 @@ t_drain_hint(void **state)
     fix_step(&f, 0);
     e = fcl_error(&c, tag++);
     assert_int_equal(e.code, FDP_E_DRAINING);
-    want_about(e.retry_after_ms, (double)f.g->fair.cost_open); /* at 1000 a second */
+    want_about(e.retry_after_ms, (double)f.g->fair.cost_open); /* at 1000 tokens per
+                                                                * second */
     life_stop(&f.g->life, 1000 * CLK_MS, 0);
     fcl_ask(&c, (struct fask){ .tag = tag, .max_new = 198 });
     fix_step(&f, 0);

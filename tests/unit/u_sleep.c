@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The loop sleeps when there is nothing to do, by the clock on the wall. The gate is
- * a process of its own: its memory is the test's as of the fork; rings, counters and
- * the worker's link are shared. */
+/* The loop sleeps when there is nothing to do, measured with the real clock. The gate
+ * is a forked process: its memory is a copy of the test's; rings, counters and the
+ * worker's link are shared. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -35,7 +35,7 @@ start(struct fix *f)
 
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails does not stop() */
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed test does not call stop() */
         _exit(gate_run(f->g));
     }
     return pid;
@@ -48,7 +48,7 @@ stop(pid_t pid)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* A request that is refused. */
+/* Sends a request that is refused. */
 static void
 send_bad(struct fcl *c)
 {
@@ -58,8 +58,9 @@ send_bad(struct fcl *c)
     fcl_send(c, &q, NULL, 0, 0);
 }
 
-/* A client whose requests are refused unseen has its ring read four at a time, every
- * 10 ms. Meanwhile something waits in it, and no thread burns CPU time over that. */
+/* If a client's requests are refused without being looked at, its ring is read every 10
+ * ms, four records at a time. Records wait in it meanwhile, and no
+ * thread spins on that. */
 static void
 t_eager_ring(void **state)
 {
@@ -130,7 +131,8 @@ t_bad_link(void **state)
     clk_sleep_ns(200 * CLK_MS);
     loops = count(&cnt->loops) - loops;
     print_message("%u iterations\n", (unsigned)loops);
-    assert_int_equal(shutdown(c.fd, SHUT_RDWR), 0); /* the other process has it too */
+    assert_int_equal(shutdown(c.fd, SHUT_RDWR), 0); /* the other process has the socket
+                                                     * too */
     t = clk_now_ns();
     while (count(&cnt->sessions) != 0 && clk_now_ns() - t < 5 * CLK_S)
         clk_sleep_ns(CLK_MS);

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time bounds an iteration of the gate's loop: an iteration that is late does one
- * piece of each phase, and the next goes on where it stopped. Here every iteration
- * is late, since it began at the first nanosecond of the machine.
+ * Time bounds an iteration of the gate's loop: an iteration that is late does one piece
+ * of each phase, and the next goes on where it stopped. Here every iteration is late,
+ * since its begin is set to the first nanosecond of the clock.
  */
 #include "config.h"
 
@@ -34,7 +34,7 @@ taken(const struct fix *f)
 }
 
 /* Records of many users: each iteration takes one piece, some turns of ITK_USER_TURN
- * records, from the session at which the last one stopped. */
+ * records, beginning with the session at which the last one stopped. */
 static void
 t_intake(void **state)
 {
@@ -57,7 +57,7 @@ t_intake(void **state)
     for (uint32_t k = 1; k <= 2 * N; k++) {
         (void)gate_poll(f.g, f.now);
         assert_int_equal(taken(&f), k * ITK_LOOK);
-        for (uint32_t i = 0; i < N; i++) { /* each in its turn */
+        for (uint32_t i = 0; i < N; i++) { /* each session in turn */
             uint32_t n = 0, is_turn = (i + N - (k - 1) * turns % N) % N < turns;
 
             while (fcl_recv(&c[i], &r))
@@ -105,7 +105,7 @@ t_relay(void **state)
     fix_close(&f);
 }
 
-/* A ring that gets its next pages takes from the piece. */
+/* Allocating the next pages of a ring counts for the piece. */
 static void
 t_grow(void **state)
 {
@@ -138,7 +138,8 @@ t_grow(void **state)
     fix_close(&f);
 }
 
-/* Requests that waited while the daemon was paused: RQ_LOOK an iteration, none lost. */
+/* Requests that waited while the daemon was paused: RQ_LOOK in an
+ * iteration, none lost. */
 static void
 t_send(void **state)
 {
@@ -161,7 +162,8 @@ t_send(void **state)
     be_late(&f);
     (void)gate_poll(f.g, f.now);
     assert_int_equal(f.g->fair.n_queued, RQ_LOOK + 1);
-    assert_int_not_equal(gate_poll(f.g, f.now), 0); /* it does not sleep in between */
+    assert_int_not_equal(gate_poll(f.g, f.now), 0); /* the loop does not sleep in
+                                                     * between */
     assert_int_equal(f.g->fair.n_queued, 2);
     while (f.g->fair.n_queued != 0)
         assert_int_not_equal(gate_poll(f.g, f.now), 0);
@@ -173,7 +175,7 @@ t_send(void **state)
     fix_close(&f);
 }
 
-/* Many sessions that end: one an iteration, and all of them. */
+/* Many sessions end: one in each iteration, until all have ended. */
 static void
 t_reap(void **state)
 {
@@ -196,9 +198,9 @@ t_reap(void **state)
     fix_close(&f);
 }
 
-/* ---- held records, which counts bound ------------------------------------------ */
+/* ---- held records, limited by counts ------------------------------------------ */
 
-#define HELD 9000u /* slots of each client, some more than its ring takes */
+#define HELD 9000u /* slots for each client, more than its ring has */
 
 static void
 pile_up(struct fix *f, struct fcl *c, uint64_t *ids, uint32_t n)
@@ -220,7 +222,7 @@ pile_up(struct fix *f, struct fcl *c, uint64_t *ids, uint32_t n)
         assert_true(f->g->ses.v[i]->c.n_held * 33 >= HELD);
 }
 
-/* Reads all there is. Returns the slots. */
+/* Reads all records. Returns the number of slots. */
 static uint32_t
 read_all(struct fcl *c)
 {
@@ -232,7 +234,7 @@ read_all(struct fcl *c)
     return n;
 }
 
-/* Clients that read again: CLI_UNHOLD slots an iteration, to each in its turn. */
+/* Clients that read again get CLI_UNHOLD slots in an iteration, each in turn. */
 static void
 t_unhold(void **state)
 {
@@ -273,7 +275,7 @@ t_unhold(void **state)
     fix_close(&f);
 }
 
-/* A client that goes: its memory comes back CLI_CHUNKS blocks an iteration. */
+/* A client leaves: CLI_CHUNKS blocks of its memory are freed in an iteration. */
 static void
 t_old(void **state)
 {

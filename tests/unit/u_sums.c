@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives before a group is ready: results that are wrong on one rank and at one size,
- * the ways of sums that are chosen, and the file that keeps them.
+ * Collectives before a group is ready: wrong results on one rank and at one size, the
+ * choice of the all-reduce method, and the file that keeps it.
  */
 #include "config.h"
 
@@ -83,8 +83,10 @@ end(struct sim *s, const char *dir)
 /* ---- results that are wrong ------------------------------------------------------------ */
 
 static struct fdk_ops wrong;
-static fdk_stream_t wrong_on;                        /* of the rank */
-static int32_t wrong_sum, wrong_gather, wrong_ahead; /* from this number of elements on */
+static fdk_stream_t wrong_on;                        /* stream of the rank with wrong
+                                                      * results */
+static int32_t wrong_sum, wrong_gather, wrong_ahead; /* wrong from this number of elements
+                                                      * on */
 
 static int
 spoil(int rc, fdk_stream_t st, void *y, int32_t n, int32_t from)
@@ -155,7 +157,7 @@ spoiled_take(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     return spoil(fdk_ops_cpu.reduce_take(a, st), st, a->y, a->C, wrong_ahead);
 }
 
-/* What is sent ahead, of no more than there is room for. */
+/* Sums with operands sent ahead, up to the size for which there is room. */
 static void
 wrong_ahead_of_sum(void **state)
 {
@@ -177,7 +179,7 @@ wrong_ahead_of_sum(void **state)
     end(s, dir);
 }
 
-/* A device that fails in the check is named, and so is the size. */
+/* A device that fails the check is named, with the size. */
 static void
 failing_device(void **state)
 {
@@ -201,7 +203,8 @@ failing_device(void **state)
 
 static struct fdk_ops timed;
 static struct fdk_group_ways now_ways;
-static int32_t whole_until; /* bytes up to which whole is the faster way */
+static int32_t whole_until; /* up to this size in bytes sending whole
+                             * operands is faster */
 
 static void
 see_ways(struct fdk_group *g, const struct fdk_group_ways *set, struct fdk_group_ways *was)
@@ -211,7 +214,7 @@ see_ways(struct fdk_group *g, const struct fdk_group_ways *set, struct fdk_group
     fdk_ops_cpu.group_ways(g, set, was);
 }
 
-/* Times of rank 0, as if a sum took 1 ms, and 5 ms the way that is the slower one. */
+/* Fake times of rank 0: a sum takes 1 ms, and 5 ms with the slower method. */
 static const struct run_dev *root;
 static uint64_t root_ns, recorded_ns[2];
 
@@ -270,7 +273,7 @@ ways_by_time(void **state)
         fdk_ops_cpu.group_ways(s->run->group[0], NULL, &was);
         assert_true(was.one_shot_bytes == ways.one_shot_bytes);
     }
-    /* no time: all is as before */
+    /* no time left: nothing changes */
     was.one_shot_bytes = 12345;
     fdk_ops_cpu.group_ways(s->run->group[0], &was, NULL);
     assert_int_equal(run_sums_choose(s->run, 0, &ways), 1);
@@ -316,7 +319,7 @@ kept_ways(void **state)
     (void)rmdir(dir);
 }
 
-/* Another group has another file. */
+/* Each kind of group has its own file. */
 static void
 file_of_a_group(void **state)
 {

@@ -1,10 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which worker program the gate starts: the one with CUDA, a package of its
- * own, is preferred where a GPU may be used. The search begins at the folder
- * of the running program, so this program copies itself into an installed
- * tree and asks there.
+ * Which worker program the gate starts: the one with CUDA, a package of its own, is
+ * preferred where a GPU may be used. The search begins at the folder of the running
+ * program, so this program copies itself into an installed tree and runs there.
  */
 #include "config.h"
 
@@ -24,7 +23,7 @@
 #include "daemon/common/param.h"
 #include "daemon/gate/supervise.h"
 
-/* Run as a copy: print what is found, or the error number. */
+/* When run as a copy: prints the program found, or the error number. */
 static int
 probe(const char *backend, const char *worker)
 {
@@ -110,7 +109,8 @@ put(const struct tree *t, const char *name, mode_t mode)
     (void)close(fd);
 }
 
-/* What the copy finds, below the tree. "" when nothing of it. */
+/* Returns the path that the copy finds, relative to the tree, or "" if it
+ * finds nothing there. */
 static const char *
 found(const struct tree *t, const char *backend, const char *worker)
 {
@@ -131,7 +131,7 @@ found(const struct tree *t, const char *backend, const char *worker)
     return path + strlen(t->dir) + 1;
 }
 
-/* What the log tells of tries that fail every 10 s for a day. */
+/* The log of tries that fail every 10 s for a day. */
 static void
 t_retry(void **state)
 {
@@ -164,7 +164,7 @@ t_retry(void **state)
         strstr(text, "waits for the model's files since 90 s, tried 8640 times"));
     rty_text(&y, day, text, sizeof(text));
     assert_non_null(strstr(text, "since 1439 min"));
-    /* another error, or another exit code, is told at once, and is old the next time */
+    /* a new error or exit code is logged at once, and is not new the next time */
     assert_int_equal(rty_failed(&y, 66, "no config.json", "ls", day), 1);
     assert_int_equal(rty_failed(&y, 66, "no config.json", "ls", day + 10 * s), 0);
     assert_int_equal(rty_failed(&y, 77, "no config.json", "", day + 20 * s), 1);
@@ -184,7 +184,8 @@ t_plain_only(void **state)
 {
     put(*state, PLAIN, 0755);
     assert_string_equal(found(*state, "auto", ""), PLAIN);
-    assert_string_equal(found(*state, "cuda", ""), PLAIN); /* it says what is missing */
+    assert_string_equal(found(*state, "cuda", ""), PLAIN); /* it reports what is
+                                                            * missing */
     assert_string_equal(found(*state, "cpu", ""), PLAIN);
 }
 
@@ -199,7 +200,7 @@ t_cuda_installed(void **state)
     assert_string_equal(found(*state, "null", ""), PLAIN);
 }
 
-/* Half removed or not to be executed: the plain one serves. */
+/* Partly removed or not executable: the plain program is used. */
 static void
 t_cuda_not_executable(void **state)
 {
@@ -208,7 +209,7 @@ t_cuda_not_executable(void **state)
     assert_string_equal(found(*state, "auto", ""), PLAIN);
 }
 
-/* A build tree goes before what is installed, and daemon.worker before all. */
+/* A build tree has precedence over an installation, and daemon.worker over both. */
 static void
 t_order(void **state)
 {

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* Do whole characters come, as txt_goes_on() sees it? */
+/* Returns whether the text has only complete characters by txt_goes_on(). */
 static int
 comes_byte_by_byte(const unsigned char *s, size_t n)
 {
@@ -106,7 +106,7 @@ t_distance(void **state)
         assert_int_equal(txt_distance(rows[i].a, rows[i].b), rows[i].d);
         assert_int_equal(txt_distance(rows[i].b, rows[i].a), rows[i].d);
     }
-    /* of long words, what comes first counts */
+    /* of long words only the beginning counts */
     memset(a, 'a', sizeof(a));
     memset(b, 'b', sizeof(b));
     a[199] = b[199] = '\0';

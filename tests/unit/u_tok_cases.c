@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Small tokenizer.json files, each with what the tokenizers library makes of a text or ids. */
+/* Small tokenizer.json files, each with the tokenizers library's result
+ * for a text or ids. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
@@ -80,8 +81,8 @@ decodes(const char *json, const uint32_t *ids, size_t n, bool skip, const char *
     tok_free(tok);
 }
 
-/* What a BPE of characters without an unknown token does not know leaves nothing, and those
- * around it join; they stayed apart. */
+/* Regression: in a BPE of characters without an unknown token, an unknown character
+ * vanishes and its neighbours join; they were not joined. */
 static void
 unknown_leaves_nothing(void **state)
 {
@@ -95,7 +96,8 @@ unknown_leaves_nothing(void **state)
     encodes(&c);
 }
 
-/* The joiners within emoji and Indic text join what is around them for Whitespace, and did not. */
+/* Regression: joiners within emoji and Indic text must not split a word for
+ * Whitespace, but did. */
 static void
 joiners(void **state)
 {
@@ -108,7 +110,8 @@ joiners(void **state)
     encodes(&c);
 }
 
-/* Format controls of hieroglyphs that Unicode 15 has were not in \p{Cf}. */
+/* Regression: the format controls of hieroglyphs from Unicode 15 were
+ * missing in \p{Cf}. */
 static void
 newer_controls(void **state)
 {
@@ -122,7 +125,8 @@ newer_controls(void **state)
     encodes(&c);
 }
 
-/* Where rstrip has taken all of a token with lstrip, that token is no more; it was there. */
+/* Regression: if rstrip consumes all of a following token with lstrip, that token must
+ * vanish; it remained. */
 static void
 stripped_away(void **state)
 {
@@ -136,7 +140,8 @@ stripped_away(void **state)
     encodes(&c);
 }
 
-/* Right Strip before Metaspace's "first": a text that begins with a tab got no mark. */
+/* Regression: with right Strip before Metaspace's "first", a text that begins
+ * with a tab got no mark. */
 static void
 first_behind_strip(void **state)
 {
@@ -152,8 +157,9 @@ first_behind_strip(void **state)
     encodes(&c);
 }
 
-/* A special token that decodes to its normal form is left out if that is a special token's
- * text, as in the library: it was left out always, and a token that is not special never. */
+/* Regression: a special token that decodes to its normal form is left out if that form is
+ * the text of a special token, as in the library. It was always left out, and a token
+ * that is not special never was. */
 static void
 shown_special(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tokenizers that are no tokenizer.json: ranks, tekken.json, tokenizer.model. Ids of
- * the last are in tests/parity/tok, which u_tokenizer reads.
+ * Tokenizers in other formats than tokenizer.json: ranks, tekken.json, tokenizer.model.
+ * Expected ids of the last are in tests/parity/tok, which u_tokenizer reads.
  */
 #include "config.h"
 
@@ -42,7 +42,7 @@ base64(const uint8_t *s, size_t n, char *out)
     return k;
 }
 
-/* Ranks as Llama 3 has them, of bytes, "th", "he", "the" and fillers. */
+/* Ranks as in Llama 3, of bytes, "th", "he", "the" and fillers. */
 static void
 ranks(void **state)
 {
@@ -145,11 +145,11 @@ tekken(void **state)
 }
 
 #define UNK_PIECE "\n\x09\n\x05<unk>\x18\x02"
-/* No dummy prefix; white space that is more than one space, or around the text, is taken. */
+/* No dummy prefix; repeated white space, and white space around the text, is removed. */
 #define NO_PREFIX "\x1a\x04\x18\0 \x01"
 
-/* The first space of a text came back where the normalizer takes it, and user defined pieces
- * that it changes were not found. */
+/* Regression: the first space of a text came back though the normalizer removes it, and
+ * user defined pieces that the normalizer changes were not found. */
 static void
 stripping_model(void **state)
 {
@@ -179,7 +179,8 @@ stripping_model(void **state)
     assert_non_null(strstr(err, "piece 1: \"  \" is USER_DEFINED, but the normalizer"));
 }
 
-/* Every prefix of a tokenizer.model is refused or loads; so do broken fields. */
+/* Every prefix of a tokenizer.model is either refused or loaded, and so
+ * are broken fields. */
 static void
 bad_models(void **state)
 {

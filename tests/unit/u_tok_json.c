@@ -18,7 +18,7 @@ reader(const char *s)
     return (struct tok_js){ .s = s, .n = strlen(s) };
 }
 
-/* Rounded twice, as by the reference: the digits, then the power of ten. */
+/* Rounded twice, as in the reference: the digits, then the power of ten. */
 static void
 numbers(void **state)
 {
@@ -77,7 +77,7 @@ strings(void **state)
     }
 }
 
-/* What ends or breaks a string is seen at every place, behind every byte. */
+/* A byte that ends or breaks a string is found at every place, after every other byte. */
 static void
 places(void **state)
 {

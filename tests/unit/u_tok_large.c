@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Vocabularies and merges of many entries: what is read, refused, and what it costs. */
+/* Vocabularies and merges with many entries: what is read or refused, and the cost. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
@@ -28,9 +28,9 @@
 #define TWOS    (LETTERS * LETTERS)
 
 /*
- * All tokens of two letters, ids by the alphabet, then the letters. Merge i makes token i,
- * or the i-th from behind; `bad` stands in place of merge `at`. Each merge is a
- * line, the first is line 3.
+ * Makes a file of all tokens of two letters, with ids in alphabetical order, then the
+ * letters. Merge i makes token i, or the i-th from the end; `bad` replaces merge `at`.
+ * Each merge is one line, the first is line 3.
  */
 static char *
 twos_file(bool backwards, unsigned at, const char *bad, const char *tail, size_t *ret_n)
@@ -85,7 +85,7 @@ all_entered(void **state)
             assert_int_equal(n, 1);
             assert_int_equal(ids[0], i);
         }
-        /* The merge of the lower rank is first: "ab" or "za". */
+        /* The merge of lower rank comes first: "ab" or "za". */
         assert_int_equal(encode(enc, "zab", 3, 0, 100), 1);
         ids = tok_enc_ids(enc, &n);
         assert_int_equal(n, 2);
@@ -95,7 +95,7 @@ all_entered(void **state)
     }
 }
 
-/* The first merge that is wrong is named, wherever it stands. */
+/* The first wrong merge is named, wherever it is. */
 static void
 wrong_merge(void **state)
 {
@@ -128,7 +128,7 @@ wrong_merge(void **state)
 
 #ifndef FDD_SANITIZED
 
-/* Bytes of the highest resident memory since it was reset. */
+/* Peak of the resident memory since the last reset, in bytes. */
 static size_t
 highest(bool reset)
 {
@@ -151,7 +151,8 @@ highest(bool reset)
     return kb << 10;
 }
 
-/* 100 MB of vocabulary: a few times its bytes of memory, a few seconds of a processor. */
+/* 100 MB of vocabulary need a small multiple of that in memory, and a few
+ * seconds of CPU time. */
 static void
 hundred_megabytes(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Normal forms of Hangul against Python's unicodedata: tests/parity/tok/hangul.vec,
- * made by tools/dev/dump_hangul_vectors.py. Charsmaps by their definition.
+ * Normal forms of Hangul compared with Python's unicodedata: tests/parity/tok/hangul.vec,
+ * made by tools/dev/dump_hangul_vectors.py. Charsmaps compared with their definition.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-/* Hexadecimal characters joined by "+" to UTF-8. */
+/* Converts hexadecimal characters joined by "+" to UTF-8. */
 static size_t
 text_of(const char *s, uint8_t *out)
 {
@@ -48,7 +48,7 @@ check(enum tok_norm_kind kind, const char *in, const char *want, unsigned line)
     tok_norm_run_fini(&run);
 }
 
-/* NFC and NFKC lost U+11A7 after a syllable of two letters. */
+/* Regression: NFC and NFKC lost U+11A7 after a syllable of two letters. */
 static void
 hangul(void **state)
 {
@@ -99,7 +99,7 @@ hangul(void **state)
 
 #define CELLS 1024u
 
-/* An edge of a double array, to a node of its own; its cell is returned. */
+/* Adds an edge to a new node of a double array. Returns the node's cell. */
 static uint32_t
 edge(uint32_t *cell, uint32_t node, uint8_t c, uint32_t to, int text)
 {
@@ -150,7 +150,8 @@ map_as(struct tok_norm_op *op, const char *in, const char *want)
     tok_norm_run_fini(&run);
 }
 
-/* SentencePiece takes the longest entry, the Precompiled normalizer one of a grapheme. */
+/* SentencePiece takes the longest entry, the Precompiled normalizer an
+ * entry for a grapheme. */
 static void
 charsmap(void **state)
 {
@@ -177,7 +178,7 @@ charsmap(void **state)
         "ee\xc3\xa9"
         "e aqbq");
     map_as(&op, "aab bba a", "aX bba a");
-    /* A text of which nothing is left keeps the prefix. */
+    /* A text that becomes empty keeps the prefix. */
     op.dummy_prefix = true;
     map_as(&op, "ZZ", " ");
     map_as(&op, "ZaZ", " a");

@@ -1,13 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loader of tokenizer.json under valgrind, which reports a decision by a
- * variable that nothing has set. Not optimized: that hides such decisions.
+ * The loader of tokenizer.json under valgrind, which reports branches on uninitialized
+ * variables. Compiled without optimization, which can hide such branches.
  */
 #pragma GCC optimize("O0")
 #include "config.h"
 
-/* In place of the library's. */
+/* Replaces the library's function. */
 #include "daemon/worker/tokenizer_load.c"
 #include "daemon/worker/tokenizer_load_pre.c"
 #include "daemon/worker/tokenizer_added.c"
@@ -39,7 +39,7 @@ static const struct refusal {
         "\"special\" is not true or false" },
 };
 
-/* fdd-worker read a variable that nothing had set where "individual_digits" of
+/* Regression: fdd-worker read an uninitialized variable if "individual_digits" of
  * tokenizer.json was neither true nor false. */
 static void
 refused_booleans(void **state)

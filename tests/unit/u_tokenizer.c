@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tokenizer against the reference library's ids for the texts of
- * tests/parity/tok (see tools/dev/dump_tokenizer_vectors.py), and its answers
- * to files and texts it has to refuse.
+ * The tokenizer compared with the reference library's ids for the texts of
+ * tests/parity/tok (see tools/dev/dump_tokenizer_vectors.py), and its errors for files
+ * and texts it has to refuse.
  */
 #include "config.h"
 
@@ -198,7 +198,7 @@ slices(void **state)
     tok_free(tok);
 }
 
-/* One megabyte of each kind's worst, whole and in slices. */
+/* One megabyte of the worst text of each kind, at once and in slices. */
 static void
 megabytes(void **state)
 {
@@ -258,7 +258,7 @@ bad_text(void **state)
     tok_free(tok);
 }
 
-/* A tokenizer.json with one part replaced. */
+/* A tokenizer.json with one section replaced. */
 #define PRE                "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":true}"
 #define DEC                "{\"type\":\"ByteLevel\"}"
 #define VOCAB(vocab, rest) "{\"vocab\":" vocab ",\"merges\":" rest "}"
@@ -439,7 +439,7 @@ bad_files(void **state)
     unlink(path);
     assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -ENOENT);
     assert_non_null(strstr(err, path));
-    /* a link whose file is missing is no model without a tokenizer */
+    /* a dangling link does not count as a model without a tokenizer */
     assert_int_equal(symlink("/nonexistent", path), 0);
     assert_int_equal(tok_load(path, &(struct tok *){ NULL }, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "not there"));
@@ -463,8 +463,8 @@ put_file(const char *dir, const char *name, const char *text)
     fclose(f);
 }
 
-/* A tokenizer_config.json as transformers saves it, model_max_length 10^30,
- * was refused with "too big integer". */
+/* Regression: a tokenizer_config.json as saved by transformers, with model_max_length
+ * 10^30, was refused with "too big integer". */
 static void
 endless_length(void **state)
 {
@@ -490,7 +490,7 @@ endless_length(void **state)
     tok_free(tok);
 }
 
-/* A byte of the file that would command a terminal is not in the message. */
+/* A control character of the file does not get into the message. */
 static void
 control_bytes(void **state)
 {
@@ -528,7 +528,8 @@ failing_malloc(size_t n)
     return NULL;
 }
 
-/* A tokenizer.json for which there was no memory was "invalid token near ..." */
+/* Regression: a lack of memory for a tokenizer.json was reported as
+ * "invalid token near ..." */
 static void
 no_memory(void **state)
 {
@@ -539,7 +540,7 @@ no_memory(void **state)
 
     (void)state;
     close(mkstemp(path));
-    /* names longer than what jansson begins a string with */
+    /* names longer than jansson's first buffer of a string */
     snprintf(text, sizeof(text), "%s",
         FILE_OF("null", PRE, "null", DEC,
             "[{\"id\":3,"
@@ -566,7 +567,7 @@ no_memory(void **state)
     tok_free(tok);
 }
 
-/* A tokenizer of another model: "--check" and a start said it was good. */
+/* Regression: "--check" and a start accepted the tokenizer of another model. */
 static void
 other_vocabulary(void **state)
 {
@@ -593,7 +594,7 @@ other_vocabulary(void **state)
     tok_free(tok);
 }
 
-/* A piece that the text's first character has become begins the text, too. */
+/* A piece that the text's first character was mapped to also begins the text. */
 static void
 first_piece(void **state)
 {
@@ -628,7 +629,8 @@ first_piece(void **state)
     tok_free(tok);
 }
 
-/* What jansson would read of a file is bounded; vocabulary and merges are not read by it. */
+/* The text that jansson reads of a file is bounded; it does not read
+ * vocabulary and merges. */
 static void
 large(void **state)
 {
@@ -649,7 +651,8 @@ large(void **state)
     free(file);
 }
 
-/* Names in the ranges are text, as without TOK_PARSE_SPECIAL; others are tokens. */
+/* Names of special tokens in the ranges are text, as without TOK_PARSE_SPECIAL;
+ * others are tokens. */
 static void
 spans(void **state)
 {

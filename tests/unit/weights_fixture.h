@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoints of small models for tests of loading: a list of tensors, files
- * made of it, plans, and loads whose arena is looked at. What a tensor holds
- * follows from its name. Include it after config.h.
+ * Checkpoints of small models for tests of loading: a list of tensors, files made from
+ * it, plans, and loads with checks of the arena. The content of a tensor follows from its
+ * name. Include it after config.h.
  */
 #ifndef FDD_TESTS_UNIT_WEIGHTS_FIXTURE_H
 #define FDD_TESTS_UNIT_WEIGHTS_FIXTURE_H
@@ -36,8 +36,8 @@
 #define MAX_T  64
 
 static char dir[64];
-static int n_reader, background; /* of the loads that follow */
-static struct io_uring *ring;    /* and rings that were made before, NULL: none */
+static int n_reader, background; /* settings of the loads that follow */
+static struct io_uring *ring;    /* rings made before the load, NULL: none */
 static int n_ring;
 static struct mdl_program *prog;
 static struct fdk_ctx *ctx;
@@ -81,7 +81,7 @@ width(const char *dtype)
         : 2;
 }
 
-/* Element i of a tensor: small whole numbers, exact in every type; scales are positive. */
+/* Element i of a tensor: small integers, exact in every type; scales are positive. */
 static inline int
 value(const char *name, size_t i)
 {
@@ -126,7 +126,7 @@ put(char *p, const char *dtype, int v)
         memcpy(p, &h, width(dtype));
 }
 
-/* Write the specs first, first + step.. as one file. */
+/* Writes the tensors first, first + step, .. as one file. */
 static inline void
 write_tensors(const char *name, int first, int step)
 {
@@ -203,7 +203,8 @@ unlink_all(void)
     }
 }
 
-/* config.json and the list of tensors it asks for, in one type. */
+/* Writes config.json and makes the list of tensors that its model needs, all of one
+ * type. */
 static inline void
 model(const char *tied, const char *config_dtype, const char *dtype)
 {
@@ -250,7 +251,7 @@ plan_refused(int rc, const char *code, const char *part)
 
 /* ---- loading ---- */
 
-/* Contents of the arena; the caller frees. */
+/* Loads the weights. Returns a copy of the arena; the caller frees it. */
 static inline char *
 load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *want_err)
 {
@@ -281,7 +282,7 @@ load(struct wts_plan *wp, int uring, size_t buffer, int want_rc, const char *wan
     return copy;
 }
 
-/* Every weight stands where the plan says, in the type it says. */
+/* Checks that every weight is at the plan's offset, in the plan's type. */
 static inline void
 check_arena(const struct wts_plan *wp, const char *arena)
 {
@@ -313,8 +314,8 @@ check_arena(const struct wts_plan *wp, const char *arena)
     }
 }
 
-/* A device with memory of its own, as far as the loader can tell: chunks go through
- * slots and its stream, and it converts. */
+/* weight_pack() of a fake device with separate memory: the loader sends chunks through
+ * slots and its stream, and the device converts. */
 static inline int
 device_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {

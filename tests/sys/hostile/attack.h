@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attacks, by what they go for. Each runs until its time is over, whatever the
- * daemon does; attack.c lists them.
+ * Attacks, grouped by target. Each runs until its time is over, whatever the daemon does;
+ * attack.c lists them.
  */
 #ifndef FDD_TESTS_SYS_HOSTILE_ATTACK_H
 #define FDD_TESTS_SYS_HOSTILE_ATTACK_H
@@ -15,15 +15,16 @@ struct attack {
     const char *client, *admin; /* sockets */
     uint64_t t_end;
     uint64_t rng;
-    unsigned long n_open, n_refused, n_ended, n_op; /* sessions, sessions, sessions, acts */
-    int bad; /* something was allowed that must not be */
+    unsigned long n_open, n_refused, n_ended, n_op; /* opened, refused, ended sessions;
+                                                     * actions */
+    int bad; /* the daemon allowed something that it must not */
 };
 
 int atk_left(const struct attack *a);
 uint64_t atk_rnd(struct attack *a);
-/* A session, however often it takes. -1: time is over. */
+/* Opens a session, retrying as often as needed. Returns 0, or -1 if the time is over. */
 int atk_session(struct attack *a, struct raw *r, const struct fdp_hello *h);
-/* As many as there are, at most max. */
+/* Opens as many sessions as the daemon allows, at most max. Returns their number. */
 int atk_sessions(struct attack *a, struct raw *r, int max, const struct fdp_hello *h);
 void atk_wait(const struct attack *a);
 
