@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the prefix cache is worth: requests of 2,048 tokens of which nine in
- * ten are alike, 16 tokens out, with the cache and without, on the demo model
- * (a tiny one where that is not there).
+ * The gain of the prefix cache: requests of 2,048 tokens of which 90 % are a common
+ * prefix, with 16 output tokens, with and without the cache, on the demo model (a tiny
+ * one if that is missing).
  */
 #include "config.h"
 
@@ -37,7 +37,7 @@ ask(struct sim *s, uint64_t k)
     sim_submit(s, r, NULL);
 }
 
-/* Requests a second, eight at a time, when the first one has been. */
+/* Requests per second, eight at a time, after the first one has ended. */
 static double
 rate(const char *dir, int prefix, uint64_t *ret_cached)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's own work, for a request and for a token: this thread is the gate too,
- * between the calls, so that nothing waits and a count of instructions is the same each
- * time (tests/bench/instructions).
+ * The library's own work, for a request and for a token: this thread also acts as the
+ * gate, between the calls, so that nothing waits and the number of instructions is the
+ * same each time (tests/bench/instructions).
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@
 #include "libclient/fdring.h"
 
 #define N_REQUEST 2000
-#define N_TOKEN   100 /* of each */
+#define N_TOKEN   100 /* tokens of each request */
 #define SQ_SLOTS  64u
 #define CQ_SLOTS  1024u
 #define ARENA     65536u
@@ -65,7 +65,7 @@ region(uint32_t bytes, unsigned char **ret)
     return fd;
 }
 
-/* The handshake, on a thread of its own. */
+/* The gate's side of the handshake, on a separate thread. */
 static void *
 greet(void *arg)
 {
@@ -155,7 +155,7 @@ put(uint64_t tag, uint8_t type, uint32_t position, const void *data, uint32_t le
     gate.cq.tail += n;
 }
 
-/* The gate takes the request and answers it whole. */
+/* The gate takes the request and sends its complete answer. */
 static __attribute__((noinline)) void
 answer(void)
 {

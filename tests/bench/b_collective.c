@@ -1,18 +1,19 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * All-reduce over operands of 8 KB to 128 MB: in packets that carry their flags, whole (one
- * meeting) and in shares (two); with residual and norm, also in two launches, where there are two
- * ranks. For comparison: the rate at which all ranks copy to their neighbour at once, and NCCL
- * where libnccl.so.2 is found (FDD_NCCL: another file). Times are of one launch in a recorded
- * chain, those of NCCL and of two launches in one that is not recorded but is whole with the
- * devices before they begin, the median of several, on the clock of rank 0's stream. The ways
- * take turns, TURNS times.
+ * All-reduce over operands of 8 KB to 128 MB: in packets with flags, with whole operands
+ * (one meeting) and in shares (two meetings); with residual and norm, with two ranks also
+ * in two launches. For comparison: the rate at which all ranks copy to their neighbour at
+ * once, and NCCL if libnccl.so.2 is found (FDD_NCCL: another file). A time is that of one
+ * launch in a recorded chain; NCCL and two launches are not recorded, but their chain is
+ * queued completely before the devices begin. The median of several counts, by the clock
+ * of rank 0's stream. The methods take turns, TURNS times.
  *
- * Bus bandwidth: bytes * 2 (n - 1) / n / time, what each rank must send at least.
+ * Bus bandwidth: bytes * 2 (n - 1) / n / time, the least that each rank must send.
  *
- * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES [JSON_FILE]]]]; cuda where there are two
- * GPUs. The file gets every time: {"sizes": [{"bytes": 8192, "WAY_us": [..]}], "peak": GB/s}.
+ * Usage: b_collective [cpu|cuda [RANKS [MOST_BYTES [JSON_FILE]]]]; the default is cuda if
+ * there are two GPUs. The file gets every time: {"sizes": [{"bytes": 8192, "WAY_us":
+ * [..]}], "peak": GB/s}.
  */
 #include "config.h"
 
@@ -80,7 +81,7 @@ reduce(struct bench *b, enum way way, int q, size_t bytes)
     return rc != 0 ? rc : b->ops->reduce_take(&a, b->st[q]);
 }
 
-/* Once, on rank q; NCCL on all. */
+/* Launches one all-reduce on rank q; with NCCL on all ranks. */
 static void
 launch_rank(struct bench *b, enum way way, int q, size_t bytes)
 {
@@ -120,7 +121,8 @@ sync_all(struct bench *b)
         }
 }
 
-/* Bytes a microsecond of each rank, eagerly: copies between devices are not recorded. */
+/* Bytes per microsecond of each rank, without a graph: copies between devices
+ * cannot be recorded. */
 static double
 copy_rate(struct bench *b, size_t bytes)
 {
@@ -138,7 +140,7 @@ copy_rate(struct bench *b, size_t bytes)
     return best;
 }
 
-/* A chain of launches on every rank: recorded, or one by one. */
+/* Launches a chain on every rank: recorded, or one by one. */
 static void
 run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_graph **g)
 {
@@ -148,8 +150,9 @@ run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_gra
         launch(b, way, bytes);
 }
 
-/* NCCL's launches are not: a call of it is for all ranks, and one thread records one stream at
- * a time. The two launches of an all-reduce cannot be. */
+/* Returns whether this method can be recorded. NCCL's calls cannot: each is for
+ * all ranks, and a thread records one stream at a time. The two launches of an
+ * all-reduce cannot either. */
 static int
 is_recorded(enum way way)
 {
@@ -162,7 +165,7 @@ measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
 {
     int chain = bytes < 1u << 20 ? 100 : 4;
     struct fdk_graph *g[FDK_MAX_RANKS] = { NULL };
-    launch(b, way, bytes); /* what a first launch loads may not be recorded */
+    launch(b, way, bytes); /* the first launch loads code, which cannot be recorded */
     sync_all(b);
     for (int q = 0; q < b->n && is_recorded(way); q++) {
         must(b->ops->graph_begin(b->st[q]), "graph_begin");
@@ -171,10 +174,10 @@ measure(struct bench *b, enum way way, size_t bytes, double us[REPLAYS])
         must(b->ops->graph_end(b->st[q], &g[q]), "graph_end");
     }
     for (int i = -1; i < REPLAYS; i++) {
-        /* all is with the devices before the first begins: launches are not timed */
+        /* everything is queued before the first begins, so that launching is not timed */
         for (int q = 0; q < b->n && !b->ops->on_host; q++)
             must(b->ops->stream_delay(b->st[q], HOLD_NS), "stream_delay");
-        launch(b, CHOSEN, LEAST); /* which all begin behind */
+        launch(b, CHOSEN, LEAST); /* all others begin after this one */
         must(b->ops->event_record(b->from, b->st[0]), "event_record");
         run_chain(b, way, bytes, chain, is_recorded(way) ? g : NULL);
         must(b->ops->event_record(b->to, b->st[0]), "event_record");

@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The engine's own work: host time of a step at 256 and 1,024 rows on a null
- * device whose operations cost nothing, how busy a device with steps of 1 ms
- * is kept, what steps of eight ranks cost the engine thread against those of one, and on
- * the demo model at batch 1 what a step costs beyond the model's own time, on the pipeline's
- * real threads.
+ * The engine's own work: host time of a step at 256 and 1,024 rows on a null device whose
+ * operations cost nothing, the utilization of a device with steps of 1 ms, the engine
+ * thread's cost of steps of eight ranks compared with one, and with the demo model at
+ * batch 1 the time of a step beyond the model's own time, on the pipeline's real threads.
  */
 #include "config.h"
 
@@ -58,7 +57,7 @@ ask(struct sim *s, uint32_t n_prompt, uint32_t max_new, unsigned flags)
     return r;
 }
 
-/* A value, its limit, and how much of the limit it takes. */
+/* Prints a value, its limit, and their ratio. */
 static void
 row(const char *what, double v, double limit, const char *unit)
 {
@@ -83,7 +82,7 @@ wide(int n_row, int depth)
         .prefix = 1 };
 }
 
-/* Choosing, planning, launching, collecting; the device and egress are others. */
+/* Time to pick, plan, launch and collect; without the device and egress. */
 static void
 host_work(int n_row, unsigned flags, const char *text, double limit)
 {
@@ -130,7 +129,7 @@ host_work(int n_row, unsigned flags, const char *text, double limit)
     sim_free(s);
 }
 
-/* Share of the time in which the device has a step of 1 ms to do. */
+/* Fraction of the time in which the device runs a step of 1 ms. */
 static void
 busy(int depth)
 {
@@ -199,8 +198,8 @@ ranks_model(char dir[64])
     (void)fclose(out);
 }
 
-/* The first processor, or all others: as on a machine that has one for every rank, the
- * ranks' work does not take the engine thread's caches. */
+/* Binds a thread to the first processor, or to all others, so that the ranks' work does
+ * not use the engine thread's caches, as on a machine with a processor for every rank. */
 static void
 pin(int first)
 {
@@ -215,8 +214,8 @@ pin(int first)
     SIM_CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
-/* Processor time of the engine for a step: to pick, plan and launch it, and to take its
- * results. */
+/* CPU time of the engine for a step: picking, planning, launching, and
+ * taking its results. */
 static uint64_t
 engine_ns(const char *dir, int32_t n_rank, int graph)
 {
@@ -262,7 +261,7 @@ engine_ns(const char *dir, int32_t n_rank, int graph)
     return sum / n;
 }
 
-/* The best of some: others use the processors too. */
+/* The best of some runs, as other programs use the processors too. */
 static void
 ranks(int graph)
 {

@@ -1,12 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Does one user's greed show in another's stream? A daemon on the null model
- * whose steps take a fixed time (without that parameter: the demo model),
- * ROWS rows. One user streams one answer after the other and times its
- * tokens: alone, with another user that keeps its fair share of the rows busy,
- * and with one that keeps hundreds of requests queued. Goal: p99 of the
- * last at most 1.05 times that of the second.
+ * Measures the effect of one user's load on another's stream. A daemon with the null
+ * model and steps of fixed time (without that parameter: the demo model), with ROWS rows.
+ * One user streams one answer after another and times its tokens: alone, with another
+ * user that keeps its fair share of the rows busy, and with one that keeps hundreds of
+ * requests queued. Goal: the p99 of the third at most 1.05 times that of the second.
  *
  *   b_fair [FDD [FDD_WORKER [DEMO_DIR]]]; defaults from FDD_BUILD, FDD_SRC
  */
@@ -58,7 +57,7 @@ spawn(const char *fdd, int check)
     _exit(127);
 }
 
-/* The null model with slow steps, or what there is. */
+/* The null model with slow steps, or the demo model. */
 static const char *
 choose_model(const char *fdd, const char *demo)
 {

@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * CPU time of the gate per relayed token: 256 sessions, one stream each, a
- * fake worker in this process that sends per stream and step what egress
- * sends for a token: an IDS record; with text a TOKENS record, or IDS and
- * TEXT where the two do not fit one slot. Clients read as a spinning client
- * does. Only the gate's loop iterations are timed. Goal: 100 ns per token; next to
- * it a bare copy of the same slots.
+ * CPU time of the gate per relayed token: 256 sessions, one stream each, a fake
+ * worker in this process that sends, for each stream and step, the records that
+ * egress sends for a token: an IDS record; with text a TOKENS record, or IDS and TEXT
+ * if they do not fit into one slot. Clients read as a spinning client does. Only the
+ * gate's loop iterations are timed. Goal: 100 ns per token. A plain copy of the same
+ * slots is shown for comparison.
  *
- * Also: short requests, requests while others of many users wait, a round over idle
+ * Also: short requests, requests while those of many users wait, an iteration over idle
  * sessions, and session set-up.
  */
 #include "config.h"
@@ -39,7 +39,7 @@ cmp_u64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A client that reads: it touches what it was sent and moves its head. */
+/* A client that reads: it touches all records and moves its head. */
 static void
 drain(struct fcl *c)
 {
@@ -146,8 +146,8 @@ bench_requests(struct fix *f)
     return (double)spent / N_REQUEST;
 }
 
-/* n users of a trusted client have one request each; whenever one ends the next is
- * picked, and its user sends another. */
+/* n users of a trusted client have one request each. When one ends the next is picked,
+ * and its user sends another. */
 static double
 bench_turns(uint32_t n)
 {

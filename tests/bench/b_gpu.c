@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of the CUDA backend by few rows of x (bf16; y bf16, of a
- * vocabulary's size fp32), as a recorded graph replays them: up to 64 launches
- * in a row over weights that take turns, so that none is in a cache, and the
- * device's peak read rate measured in the same run. The same by many rows, in
- * TFLOP/s.
+ * Matrix products of the CUDA backend with small batches of x (bf16; y is bf16, or fp32
+ * for a vocabulary), in a recorded graph: up to 64 launches with different weights in
+ * turn, so that none is in a cache. The device's peak read rate is measured in the same
+ * run. The same with many rows, in TFLOP/s.
  * Usage: b_gpu [-d] (-d: opened deterministic)
  */
 #include "config.h"
@@ -16,10 +15,10 @@
 #include "tests/bench/gpu_bench.h"
 
 #define POOL  ((size_t)3 << 30)
-#define BYTES ((size_t)3 << 30) /* read by one graph, about */
+#define BYTES ((size_t)3 << 30) /* bytes read by one graph, about */
 #define MANY  8192
 
-/* Seconds of one launch of `most` at most, the best of several replays. */
+/* Seconds of one launch, of at most `most` in a graph; the best of several replays. */
 static double
 timed(struct fdk_gemm_args *a, unsigned char *pool, size_t most)
 {
@@ -46,7 +45,7 @@ static const int32_t shapes[][2] = { { 6144, 4096 }, { 4096, 4096 }, { 28672, 40
     { 4096, 14336 }, { 128256, 4096 }, { 3072, 2048 }, { 2048, 2048 }, { 16384, 2048 },
     { 2048, 8192 } };
 
-/* The first n_shape shapes by n_row numbers of rows: few, or many. */
+/* Runs the first n_shape shapes with n_row numbers of rows: few, or many. */
 static void
 table(unsigned char *pool, void *x, void *y, int32_t *live, size_t n_shape,
     const int32_t *rows, size_t n_row, int many)

@@ -1,13 +1,13 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention of the CUDA backend over a paged KV cache, as recorded graphs replay it,
- * layer after layer so that nothing is in a cache by accident: prompts in operations a
- * second, counting the causal half alone, and the rate of a large GEMM; decoding in
- * bytes of keys and values a second, and the device's peak read rate; with a window, those
- * that a query sees. All of one run.
- * Usage: b_gpu_attention [-d] [-l] [-p] [D ...] (-d: opened deterministic; -l: prompts of 131,072
- * tokens too; -p: prompts alone; D: head dims)
+ * Attention of the CUDA backend over a paged KV cache, in recorded graphs, layer after
+ * layer so that nothing is in a cache by accident. Prompts in operations per second,
+ * counting only the causal half, with the rate of a large GEMM. Decoding in bytes of keys
+ * and values per second, with the device's peak read rate; with a window only keys in it
+ * count. All in one run.
+ * Usage: b_gpu_attention [-d] [-l] [-p] [D ...] (-d: opened
+ * deterministic; -l: prompts of 131,072 tokens too; -p: only prompts; D: head dims)
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include "tests/bench/gpu_bench.h"
 
 #define PART   ((size_t)64 << 20)
-#define SPREAD ((size_t)1 << 30) /* bytes that the layers of a graph take, about */
+#define SPREAD ((size_t)1 << 30) /* bytes of the layers of a graph, about */
 
 enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
 
@@ -82,7 +82,7 @@ struct step { /* n_row rows of n new tokens after `before` others */
     struct fdk_batch b;
 };
 
-/* Give all rows KV blocks in random order. */
+/* Gives all rows KV blocks in random order. */
 static void
 make_batch(struct step *s)
 {
@@ -99,7 +99,7 @@ make_batch(struct step *s)
         v[t] = s->before + t % s->n;
     s->b.pos = upload(v, (size_t)T);
     for (int32_t t = 0; t < T; t++)
-        v[t] = -1; /* rows go on, as they do from step to step */
+        v[t] = -1; /* rows continue, as from step to step */
     s->b.ids = upload(v, (size_t)T);
     for (int32_t t = 0; t < T; t++)
         v[t] = t / s->n;
@@ -120,7 +120,7 @@ make_batch(struct step *s)
     free(table);
 }
 
-/* Seconds of one layer, the best of several replays of a graph of all. */
+/* Seconds of one layer: the best of several replays of a graph of all layers. */
 static double
 timed(struct fdk_attention_args *a, int32_t n_layer, int32_t n_launch)
 {
@@ -189,7 +189,7 @@ attention(struct step *s, int32_t n_launch)
     return ret;
 }
 
-/* Keys that the queries of one row see, of all together. */
+/* Number of keys that the queries of one row attend to, summed over its queries. */
 static double
 keys_seen(const struct step *s)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products with quantized weights, as a recorded graph replays them:
- * launches in a row over weights and scales that take turns, so that none is in a
- * cache. Small batches of x and the device's peak read rate measured in the same run,
- * alone and as the four products of a layer of an 8B shape; many rows as TFLOP/s.
+ * Matrix products with quantized weights, in a recorded graph: launches with different
+ * weights and scales in turn, so that none is in a cache. Small batches of x, separately
+ * and as the four products of a layer of an 8B shape, with the device's peak read rate of
+ * the same run; many rows in TFLOP/s.
  * Usage: b_gpu_quant [-d] (-d: opened deterministic)
  */
 #include "config.h"
@@ -26,7 +26,7 @@ static void *x, *y, *scratch;
 static size_t scratch_bytes;
 static int32_t *live;
 
-/* What one product reads. */
+/* Bytes that one product reads. */
 static size_t
 w_bytes(enum fdk_dtype t, const int32_t *shape)
 {
@@ -39,7 +39,7 @@ scale_bytes(const int32_t *shape, int32_t group)
     return (size_t)shape[0] * (size_t)(group > 0 ? shape[1] / group : 1) * 4;
 }
 
-/* Seconds of the n products once, the best of several replays of `turns` of them. */
+/* Seconds of the n products; the best of several replays of `turns` repetitions. */
 static double
 timed(enum fdk_dtype t, int32_t group, int32_t T, const int32_t (*shape)[2], int n,
     int turns)

@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sampling of the CUDA backend by rows and by what is asked for, as a recorded
- * graph replays it: launches in a row over logits that take turns (64 rows of
- * them for a few rows, which a step finds in the cache too, as its last matrix
- * product has just written them), and the time that reading the logits once
- * takes at the device's peak read rate.
- * Usage: b_gpu_sample [-w WIDTH] (of the logits' normal distribution, 2.5)
+ * Sampling of the CUDA backend by number of rows and options, in a recorded graph:
+ * launches with different logits in turn (64 rows of them for small batches, which are
+ * also cached in a real step, as its last matrix product has just written them), and the
+ * time to read the logits once at the device's peak read rate.
+ * Usage: b_gpu_sample [-w
+ * WIDTH] (of the logits' normal distribution, 2.5)
  */
 #include "config.h"
 
@@ -194,7 +194,7 @@ timed(struct fdk_sample_args *a)
     return gb_replay(n);
 }
 
-/* Does b choose as a does, which has no rules? */
+/* Returns whether b chooses the same as a, which has no rules. */
 static int
 same_row(const struct kind *a, const struct kind *b)
 {
@@ -203,7 +203,7 @@ same_row(const struct kind *a, const struct kind *b)
         a->row.top_p == b->row.top_p;
 }
 
-/* With rules, the ratio to the time without. */
+/* Prints a row; with rules also the ratio to the time without. */
 static void
 table(int32_t V, float width)
 {

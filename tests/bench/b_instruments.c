@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the instruments cost: the trace, the histograms and readers of both,
- * against the same engine without them. Throughput of 256 rows on the virtual
- * device with steps of 1 ms, on the pipeline's real threads; the engine
- * thread's own work with a device that takes no time; and each call alone.
+ * The cost of the instruments: the trace, the histograms and readers of both, compared
+ * with the same engine without them. Throughput of 256 rows on the virtual device with
+ * steps of 1 ms, on the pipeline's real threads; the engine thread's own work with a
+ * device that takes no time; and each call by itself.
  */
 #include "config.h"
 
@@ -25,7 +25,7 @@
 #define N_CALL  1000000
 #define READ_NS (100 * CLK_MS)
 
-/* ---- readers: what fdctl top and fdctl trace --follow do, ten times a second ------- */
+/* ---- readers: as fdctl top and fdctl trace --follow, ten times a second ------------ */
 
 struct reader {
     pthread_t th;
@@ -248,7 +248,7 @@ main(void)
     b = median(egr[1], N_PAIR) / 1e3;
     (void)printf("%-52s %8.3f us without  %8.3f us with\n", "egress per step, 256 rows",
         a, b);
-    /* each pair in turn, so that a slow moment meets both */
+    /* both in turn, so that a slow moment affects both */
     for (int i = 0; i < N_PAIR; i++) {
         without[i] = throughput(0);
         with[i] = throughput(1);

@@ -12,9 +12,9 @@
 #include <string.h>
 
 /*
- * Each operation's rate and the machine's measured peak, of the same run:
- * a plain streaming read and a register-only multiply-add loop on all
- * threads. Usage: b_kernels [THREADS]
+ * Each operation's rate and the machine's measured peak in the same run: a plain
+ * streaming read and a register-only multiply-add loop on all threads. Usage:
+ * b_kernels [THREADS]
  */
 
 #define ASSERT_OK(e) \
@@ -139,7 +139,7 @@ report(const char *name, double s, double bytes, double flops)
 struct gemm_set { /* several weights in turn: no reuse in caches */
     struct fdk_gemm_args a;
     char *w;
-    size_t bytes, scale_at; /* of one, its scales included; where they begin */
+    size_t bytes, scale_at; /* bytes of one with its scales; offset of the scales */
     int n, next;
 };
 
@@ -154,7 +154,7 @@ launch_gemm(void *arg)
     ASSERT_OK(ops->gemm(&g->a, st));
 }
 
-/* group: of quantized types; 0 = a scale per row. */
+/* group: group size of quantized types; 0: one scale per row. */
 static void
 bench_gemm_group(int T, int N, int K, enum fdk_dtype t, int group, size_t footprint)
 {
@@ -195,7 +195,7 @@ bench_gemm(int T, int N, int K, enum fdk_dtype t, size_t footprint)
     bench_gemm_group(T, N, K, t, 0, footprint);
 }
 
-/* bf16 and what may take its place. */
+/* bf16 and the types that may replace it. */
 static void
 bench_quant(int T, int N, int K, size_t footprint)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * wts_load() of a model directory: GB/s of what is read, from the page cache when
- * the files are there (the first run of each line brings them in and does not
- * count). Usage: b_load [-b cpu|cuda] [-d] [-p] [-q none|wint8|wint4|fp8] [-g GROUP]
+ * wts_load() of a model directory: GB/s read, from the page cache (the first run of each
+ * line fills it and does not count). Usage: b_load [-b cpu|cuda] [-d] [-p] [-q
+ * none|wint8|wint4|fp8] [-g GROUP]
  *     [-t THREADS[,THREADS...]] [-B MIB[,MIB...]] [-n RUNS] DIR
  *   -d  dummy weights   -p  pread instead of io_uring
  */
@@ -58,7 +58,7 @@ plan(const char *dir)
     return wp;
 }
 
-/* Bytes that are read; of dummy weights the bytes they become. */
+/* Bytes read; for dummy weights the bytes written. */
 static double
 read_bytes(const struct wts_plan *wp)
 {

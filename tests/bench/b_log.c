@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a log line costs the thread that logs it: written by that thread to a
- * file, and queued for the writer thread, in bursts, with pauses after which
- * the writer sleeps and must be woken, and with a queue that is full because
- * no process reads. Each line is timed; median, p99 and maximum.
+ * The cost of a log line for the thread that logs it: written by that thread to a file,
+ * and queued for the writer thread, in bursts, with pauses after which the writer must be
+ * woken, and with a queue that is full because no process reads. Each line is timed;
+ * median, p99 and maximum.
  */
 #include "config.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The whole path, from outside: a daemon on the null model, then on the demo
- * model, driven through libfdclient. Prints session set-up, round trips to
- * the gate and to the worker (spinning and parked), idle processor use,
- * memory, and for the demo model time to first token and token periods.
+ * The whole path, from outside: a daemon on the null model, then on the demo model,
+ * driven through libfdclient. Prints session set-up, round trips to the gate and to the
+ * worker (spinning and parked), CPU use when idle, memory, and for the demo model time to
+ * first token and token periods.
  *
  *   b_path [FDD [FDD_WORKER [DEMO_DIR]]]; defaults from FDD_BUILD, FDD_SRC
  */
@@ -181,7 +181,7 @@ null_model(void)
     } else
         printf("%-44s skipped: needs 6 processors, there are %ld\n",
             "client-worker-client, spinning", sysconf(_SC_NPROCESSORS_ONLN));
-    /* the daemon as it comes: all asleep when a request arrives */
+    /* the daemon with defaults: all threads sleep when a request arrives */
     start("null", "null", "-1");
     fdc_t *s = attach(FDC_SPIN_NONE);
     pings(s, "round trip to the gate, parked", 0, 1000, 2000, "");

@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Perplexity of a model under each kind of weights and KV cache, from the
- * engine's own prompt logprobs. The default is the demo model on chapters it
- * was not trained on (held_out.txt; texts are separated by a form feed). A
- * text longer than the model's length goes in pieces, of each of which the
- * first token is not scored.
+ * Perplexity of a model under each kind of weights and KV cache, from the engine's own
+ * prompt logprobs. The default is the demo model on chapters it was not trained on
+ * (held_out.txt; texts are separated by a form feed). A text longer than the model's
+ * length is divided into pieces, and the first token of each piece is not scored.
  *
  * Usage: b_ppl [TEXT [MODEL_DIR]]
  */
@@ -25,16 +24,16 @@
 #define BLOCK    32
 
 struct corpus {
-    uint32_t *ids; /* all pieces, one after the other */
+    uint32_t *ids; /* all pieces, one after another */
     size_t n_ids;
     size_t *end; /* [n_piece] */
     size_t n_piece, n_byte;
-    int32_t len; /* the longest piece allowed */
+    int32_t len; /* length of the longest piece allowed */
 };
 
 struct scores {
     double *lp; /* [n_ids] of the corpus, NAN where there is none */
-    size_t at;  /* the running piece begins there */
+    size_t at;  /* begin of the piece that is running */
 };
 
 /* ---- the text ---- */

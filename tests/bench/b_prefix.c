@@ -1,16 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prefix cache with a prompt of 100,000 tokens: what naming its blocks
- * costs ingress, and what finding and attaching them costs the engine thread,
- * whose limit is 1 ms.
+ * The prefix cache with a prompt of 100,000 tokens: the cost of hashing its blocks in
+ * ingress, and of finding and attaching them in the engine thread, whose limit is 1 ms.
  *
- * The pool is full of other prompts' blocks, as many as the index has
- * buckets, and the prompt's own lie far apart in it. Cold: the processor's
- * caches were swept before each run, as steps of a real model would leave
- * them. Medians and the slowest of REPEAT runs.
+ * The pool is full of other prompts' blocks, as many as the index has buckets, and the
+ * prompt's own blocks are scattered in it. Cold: the processor's caches are flushed
+ * before each run, as by steps of a real model. Medians and the slowest of REPEAT runs.
  *
- * Then what it costs that long sequences end, whose blocks lie as far apart.
+ * Then the cost of ending long sequences whose blocks are as scattered.
  */
 #include "config.h"
 
@@ -25,13 +23,13 @@
 #define N_TOK    100000
 #define BLOCK    64
 #define N_FULL   (N_TOK / BLOCK)
-#define N_POOL   131071 /* and the dummy: as many as buckets */
+#define N_POOL   131071 /* with the dummy block as many as buckets */
 #define APART    (N_POOL / N_FULL)
 #define REPEAT   101
 #define SWEEP    (64u << 20)
 #define LIMIT_NS 1e6
 
-#define N_ROW    64   /* that end in one step */
+#define N_ROW    64   /* rows that end in one step */
 #define N_LONG   2000 /* blocks of each */
 
 enum what { FIND, ATTACH, DROP, MISS, EVICT, N_WHAT };
@@ -111,7 +109,7 @@ hashing(struct bench *b)
 
 /* ---- engine thread -------------------------------------------------------------------- */
 
-/* Slot 0 becomes the prompt; slot 1 what lies between its blocks. */
+/* Slot 0 gets the prompt, slot 1 the blocks between those of the prompt. */
 static void
 fill(struct bench *b)
 {
@@ -208,7 +206,7 @@ ends(struct bench *b, int32_t n_row, const char *name)
             kv_drop(kv, r, epoch);
         kv_collect(kv, epoch);
         ns[k] = (double)(clk_now_ns() - t0);
-        /* the steps after it go on with the rest */
+        /* later steps free the rest */
         while (kv->n_pending > 0) {
             t0 = clk_now_ns();
             kv_collect(kv, ++epoch);

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The time of a chat template: reading it, and rendering it with the variables of a JSON
- * object, which is read each time. tests/bench/render prints Jinja's next to it.
+ * The time of a chat template: parsing it, and rendering it with the variables of a JSON
+ * object, which is parsed each time. tests/bench/render prints Jinja's times next to it.
  *
  * Usage: b_render TEMPLATE JSON
  */

@@ -1,15 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring and the machine's own limit: two threads on two
- * processors that hand one word to and fro over two cache lines.
+ * The ring and the machine's own limit: two threads on two processors that pass one word
+ * back and forth through two cache lines.
  *
- * A sample is the mean of BATCH round trips, so that reading the clock does
- * not flatter either side. What a line costs depends on where its page lies
- * (the slice of the last-level cache), by a factor of two: so bare and ring
- * run REPEAT times in turn, each time in new pages, and the medians of the
- * runs' p50 and p99 count. The parked figures sleep in FUTEX_WAIT on both
- * sides of every trip, each trip a sample.
+ * A sample is the mean of BATCH round trips, so that reading the clock does not matter.
+ * The cost of a cache line depends on its page (the slice of the last-level cache) by a
+ * factor of two. So bare and ring run REPEAT times in turn, each time in new pages, and
+ * the medians of the runs' p50 and p99 count. The parked figures sleep in FUTEX_WAIT on
+ * both sides of every trip, each trip a sample.
  */
 #include "config.h"
 
@@ -34,7 +33,7 @@
 #define PARKED  3000
 #define STREAM  (4u << 20)
 #define N_SLOT  4096u
-#define BUFFER  64u /* records handed over at once, one way */
+#define BUFFER  64u /* records passed at once, in one direction */
 
 struct lane {
     uint32_t tail __attribute__((aligned(128)));
@@ -47,7 +46,7 @@ struct line {
     uint32_t v __attribute__((aligned(128)));
 };
 
-static struct lane *lanes; /* [2] there, back */
+static struct lane *lanes; /* [2] forward, back */
 static struct line *word;  /* [2] */
 static int cpus[2];
 static double samples[PARKED];
@@ -184,7 +183,7 @@ end_init(struct end *e, int i)
     e->wait_in = &n->wait;
 }
 
-/* As the gate and the library do: room, record, barrier, flag. */
+/* Sends as the gate and the library do: room, record, barrier, flag. */
 static inline void
 send_rec(struct end *e, uint32_t v)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The speed of a tokenizer: loading it, and of each text encoding and decoding,
- * with one megabyte of one letter last. tests/bench/tokenizer prints
- * the reference's next to it.
+ * The speed of a tokenizer: loading it, and encoding and decoding each text, with
+ * one megabyte of a single letter last. tests/bench/tokenizer prints the
+ * reference's times next to it.
  *
  * Usage: b_tokenizer TOKENIZER TEXT...
  */

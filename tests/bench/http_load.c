@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Load for an HTTP server that streams completions, and what it does to their times: one
+ * Load for an HTTP server that streams completions, with the times of its answers: one
  * thread, one epoll. Prints one line of JSON.
  *
  * http_load -p PORT [-n STREAMS] [-s SECONDS] [-t MAX_TOKENS] [-i IDLE] [-b BYTES]
@@ -46,9 +46,9 @@
 
 struct stream {
     int fd;
-    uint64_t sent_ns, last_ns; /* of the request; of its last event, 0: none yet */
-    char tail[8];              /* the last bytes that came: an end may be cut */
-    size_t left; /* of a whole answer's body; SIZE_MAX: its head is not there */
+    uint64_t sent_ns, last_ns; /* time of the request; of its last event, 0: none yet */
+    char tail[8];              /* the last bytes received, as the end may be split */
+    size_t left; /* bytes missing of a whole answer's body; SIZE_MAX: no head yet */
     char head[4096];
     size_t n_head;
 };
@@ -154,7 +154,7 @@ finish(struct load *l, struct stream *s, uint64_t now)
     begin(l, s);
 }
 
-/* Events in p[n], and whether the stream ends there. */
+/* Counts the events in p[n], and finds out whether the stream ends there. */
 static void
 take_events(struct load *l, struct stream *s, const char *p, size_t n)
 {
@@ -178,7 +178,7 @@ take_events(struct load *l, struct stream *s, const char *p, size_t n)
     } else if (s->last_ns != 0) {
         s->last_ns = now;
     }
-    /* The end of a chunked body, maybe in two pieces. */
+    /* The end of a chunked body, perhaps in two pieces. */
     memcpy(joint, s->tail, 7);
     memcpy(joint + 7, p + n - k, k);
     over = memcmp(joint + k, "\r\n0\r\n\r\n", 7) == 0;
@@ -302,9 +302,9 @@ bodies_sent(int fd)
     return last;
 }
 
-/* ---- what the server took ------------------------------------------------------------------- */
+/* ---- resources of the server ---------------------------------------------------------------- */
 
-/* Processor time of all threads of a process, ns. */
+/* CPU time of all threads of a process, ns. */
 static uint64_t
 cpu_ns(long pid)
 {

@@ -12,7 +12,7 @@
 
 #define MOST (16u << 20)
 
-/* NULL: it cannot be read. */
+/* Returns the file's content, or NULL if it cannot be read. */
 static char *
 read_all(const char *path, size_t *ret_n)
 {

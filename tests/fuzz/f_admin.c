@@ -3,13 +3,13 @@
 /*
  * Lines to the admin plane from peers with no right, with READ and with ADMIN.
  *
- * Input: the first byte says what the daemon is in the middle of; then pieces,
- * each a byte that names the peer (0 none, 1 READ, 2 ADMIN) and text up to a
- * NUL, which goes to the peer's connection as it is, NUL as the end of a line.
+ * Input: the first byte selects the state of the daemon; then come pieces, each a byte
+ * for the peer (0 none, 1 READ, 2 ADMIN) and text up to a NUL, which is sent to the
+ * peer's connection, with the NUL as the end of a line.
  *
- * A peer gets at most one line for each of its own, each a JSON object with
- * "ok"; without a right one short line at all; without ADMIN no command changes
- * anything.
+ * A peer gets at most one reply for each of its lines, each a JSON object
+ * with "ok". A peer without rights gets only one short line. Without ADMIN no
+ * command changes anything.
  */
 #include "config.h"
 
@@ -24,9 +24,9 @@
 
 #define G_READ  71000
 #define G_ADMIN 72000
-#define REFUSAL 1024u /* bytes that a peer without a right costs */
-/* A reader's next line waits 19 times as long as the last took, which on a busy
- * machine may be a while: up to 100 s of the clock here. */
+#define REFUSAL 1024u /* most bytes sent to a peer without rights */
+/* A reader's next line waits 19 times as long as the last one took, which may be long on
+ * a busy machine: here up to 100 s of the fake clock. */
 #define TURNS 1000
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -35,10 +35,10 @@ struct peer {
     int fd;
     int gone;        /* closed by the daemon */
     uint32_t n_sent; /* lines */
-    size_t n_line;   /* bytes of the one that has not ended */
+    size_t n_line;   /* bytes of the line that has not ended */
     uint32_t n_got;
-    int late; /* replies may be due: not every line has its own yet */
-    char *in; /* of a line that is not whole */
+    int late; /* some lines may have no reply yet */
+    char *in; /* the incomplete last line of its replies */
     size_t n_in, n_bytes;
 };
 
@@ -145,7 +145,8 @@ want_unchanged(struct state *was)
     free(was->debug);
 }
 
-/* May the reply take longer than the daemon itself? Escapes may hide a name. */
+/* Returns whether the reply may need the worker and take longer.
+ * Escapes may hide a name. */
 static int
 may_wait(const uint8_t *text, size_t n)
 {
@@ -159,7 +160,7 @@ may_wait(const uint8_t *text, size_t n)
     return 0;
 }
 
-/* One piece to one peer. */
+/* Sends one piece to one peer. */
 static void
 say(uint32_t who, const uint8_t *text, size_t n)
 {
@@ -174,7 +175,7 @@ say(uint32_t who, const uint8_t *text, size_t n)
     if (send(p->fd, text, n, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n)
         p->late = 1;
     for (size_t i = 0; i < n; i++) {
-        p->n_sent += text[i] == '\n' && p->n_line != 0; /* an empty line asks nothing */
+        p->n_sent += text[i] == '\n' && p->n_line != 0; /* an empty line gets no reply */
         p->n_line = text[i] == '\n' ? 0 : p->n_line + 1;
     }
     for (int i = 0; i < TURNS; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an answer, in any format: what is said does not depend on how it
- * arrives, a call ends once at most, and text without markup stays as it is.
+ * Any bytes as an answer, in any format: the result does not depend on how the text is
+ * split, a call ends at most once, and text without markup is unchanged.
  */
 #include "config.h"
 
@@ -66,7 +66,7 @@ take_pieces(fdchat_answer_t *a, struct said *s)
             add(s, &kind, 1);
         s->last = (int)p.kind;
         add(s, p.text, p.bytes);
-        /* a call that was cut off ends where another begins, at the latest */
+        /* an incomplete call ends at the latest where the next begins */
         MUST(s->ends <= s->calls && s->calls <= s->ends + 1);
     }
 }
@@ -118,7 +118,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     a = said(format, how, in, seed, 1);
     b = said(format, how, in, seed, 0);
     MUST(a.n == b.n && (a.n == 0 || memcmp(a.text, b.text, a.n) == 0));
-    /* without markup's characters nothing is lost */
+    /* without characters of markup no text is lost */
     if (format == NULL)
         MUST(a.n == (in.n > 0 ? in.n + 1 : 0));
     free(a.text);

@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hostile text for a good tokenizer: encoded in slices as at once, and back.
- * The first byte picks the tokenizer and the flags. The tokenizers are those
- * of tests/parity/tok, of every model: BPE of bytes and of characters, Unigram,
- * WordPiece, and files of SentencePiece. The folder is found from the corpus
- * directory given as an argument or else from $FDD_SRC or $srcdir.
+ * Hostile text for a good tokenizer: encoding in slices gives the same as at once, and it
+ * decodes back. The first byte selects the tokenizer and the flags. The tokenizers are
+ * those of tests/parity/tok, of every model: BPE of bytes and of characters, Unigram,
+ * WordPiece, and files of SentencePiece. The folder is found from the corpus directory
+ * given as an argument or else from $FDD_SRC or $srcdir.
  */
 #include "config.h"
 
@@ -32,10 +32,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 #define N_KINDS (sizeof(kinds) / sizeof(kinds[0]))
 #define MARK    "\xe2\x96\x81"
 
-/* The low two bits of the first byte, then its high four. */
+/* Selected by the low two bits of the first byte, then by its high four. */
 static const struct {
     const char *name;
-    bool lossless; /* but for a special token's text, and marks */
+    bool lossless; /* except text of special tokens, and replacement marks */
 } kinds[] = {
     { "gpt2", true },
     { "llama3", true },

@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * libfdclient against a daemon that lies: in the welcome message, with the
- * descriptors, in the shared words, with records.
+ * libfdclient with a daemon that violates the protocol: in the welcome message, with the
+ * descriptors, in shared memory, with records.
  *
- * Input: the changes to a correct handshake (see offer()), then commands, each
- * an opcode byte with its arguments: what the program calls (client_command())
- * and what the daemon does (daemon_command()). A call that waits for an answer
- * gets the commands behind it done by the daemon's thread meanwhile.
+ * Input: the changes to a correct handshake (see offer()), then commands, each an opcode
+ * byte with its arguments: calls of the program (client_command()) and actions of the
+ * daemon (daemon_command()). While a call waits for an answer, the daemon's thread runs
+ * the commands after it.
  *
- * Nothing may crash or hang; results are statuses, a request's events are as
- * fdclient.h has them, with one terminal event, and no descriptor is left.
+ * Nothing may crash or hang; results are statuses, a request's events are as in
+ * fdclient.h, with one terminal event, and no descriptor is left open.
  */
 #include "config.h"
 
@@ -46,14 +46,14 @@
 #define SQ_SLOTS 16u
 #define CQ_SLOTS 64u
 #define ARENA    4096u
-#define MAP_MAX  (1u << 20) /* of a region, that the daemon writes to */
+#define MAP_MAX  (1u << 20) /* bytes of a region that the daemon writes to */
 #define N_REQ    4
-#define CALL_MS  100 /* the daemon's thread hangs up long before */
+#define CALL_MS  100 /* the daemon's thread hangs up well before that */
 #define HANG_NS  5000000000ull
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* bytes: of the map those that the file still has */
+/* bytes: size of the mapping that the file still covers */
 struct region {
     int fd;
     unsigned char *map;
@@ -64,14 +64,14 @@ static struct daemon {
     int lsock, sock, bell;
     struct region c2d, d2c;
     struct fdp_welcome w;
-    uint32_t sq_slots, cq_slots, cq_off; /* as told, if they can be */
+    uint32_t sq_slots, cq_slots, cq_off; /* as in the welcome, if valid */
     uint32_t cq_tail;
-    uint32_t sq_tail; /* before the call that is to be answered */
+    uint32_t sq_tail; /* request tail before the call that is to be answered */
     char dir[32], path[64];
     pthread_t thread;
     sem_t go, done;
-    struct in *job;   /* NULL: the handshake */
-    struct in *hello; /* its input */
+    struct in *job;   /* commands for the daemon's thread; NULL: the handshake */
+    struct in *hello; /* input of the handshake */
 } dm;
 
 static struct client {
@@ -81,10 +81,11 @@ static struct client {
         uint32_t n;
         int ended;
     } req[N_REQ];
-    uint32_t sum; /* of all that was delivered: it must be readable */
+    uint32_t sum; /* sum of all delivered bytes, which must be readable */
 } cl;
 
-static uint32_t seen[FDP_T__N]; /* records: delivered, or sent where they are no events */
+static uint32_t seen[FDP_T__N]; /* records that were delivered, or sent if
+                                 * they are no events */
 
 int
 fuzz_missing(void)
@@ -111,7 +112,7 @@ now_ns(void)
 
 /* ---- the daemon: handshake ----------------------------------------------- */
 
-/* Where no seal forbids it. */
+/* Changes the file's size if no seal forbids it. */
 static void
 cut_off(struct region *g, uint32_t bytes)
 {
@@ -151,7 +152,7 @@ region_drop(struct region *g)
     g->bytes = 0;
 }
 
-/* Another kind of file in place of a right one. */
+/* Makes a wrong kind of file instead of the right one. */
 static int
 wrong_fd(uint32_t kind, int right)
 {
@@ -159,7 +160,7 @@ wrong_fd(uint32_t kind, int right)
     int p[2];
 
     switch (kind) {
-    case 1: /* of the right file, not for writing */
+    case 1: /* the right file, opened read-only */
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", right);
         return open(path, O_RDONLY | O_CLOEXEC);
     case 2:
@@ -201,7 +202,7 @@ send_welcome(const unsigned char *msg, size_t len, const int *fds, int n_fd)
     (void)sendmsg(dm.sock, &mh, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The words of the welcome, some of them changed. */
+/* Makes the welcome, with some fields changed. */
 static void
 offer_words(struct in *in, struct fdp_welcome *w)
 {
@@ -262,7 +263,7 @@ offer(struct in *in)
             fds[i] = fcntl(right[i % 3], F_DUPFD_CLOEXEC, 0);
         MUST(fds[i] >= 0);
     }
-    /* words that are there before the client looks */
+    /* cursors set before the client reads them */
     for (uint32_t k = lie & 0x400 ? take(in, 1) % 4 : 0; k > 0; k--) {
         struct region *g = take(in, 1) % 2 ? &dm.d2c : &dm.c2d;
         uint32_t at = take(in, 1) % 4 * 0x80, v = take(in, 4);
@@ -278,7 +279,7 @@ offer(struct in *in)
     send_welcome(msg, len, fds, (int)n_fd);
     for (uint32_t i = 0; i < n_fd; i++)
         (void)close(fds[i]);
-    /* a client that waits longer sees the end of this */
+    /* a client that waits longer sees the connection end */
     if (len == 0 || (lie & 0x2000))
         (void)shutdown(dm.sock, SHUT_RDWR);
     if (lie & 0x4000)
@@ -300,7 +301,7 @@ pick_tag(struct in *in)
         return (uint64_t)take(in, 1) << 32 | take(in, 1);
     if (cl.req[how % N_REQ].r != NULL)
         return fdc_req_tag(cl.req[how % N_REQ].r);
-    return (uint64_t)(1 + how / 16) << 32 | how % 4; /* a coming one, perhaps */
+    return (uint64_t)(1 + how / 16) << 32 | how % 4; /* perhaps of a future request */
 }
 
 static void
@@ -382,7 +383,7 @@ daemon_command(struct in *in, uint32_t op)
         at = take(in, 1) * 4u;
         set_word(&dm.c2d, at, take(in, 4));
         break;
-    case 8: /* over, with a reason */
+    case 8: /* ends the session, with a reason */
         set_word(&dm.d2c, FDP_D2C_STATE + 4, take(in, op & 16 ? 4 : 1));
         set_word(&dm.d2c, FDP_D2C_STATE, FDP_ST_GOODBYE);
         break;
@@ -399,7 +400,7 @@ daemon_command(struct in *in, uint32_t op)
     }
 }
 
-/* Its thread: the handshake, or what it does while a call waits. */
+/* The daemon's thread: the handshake, or commands while a call waits. */
 static void
 accept_one(void)
 {
@@ -470,7 +471,7 @@ daemon_start(void)
 
 /* ---- the program ----------------------------------------------------------- */
 
-/* A count, or a status; nothing here is misuse. */
+/* Checks that rc is a count or a status; none of the calls is misuse. */
 static void
 want_status(int64_t rc)
 {
@@ -566,7 +567,7 @@ submit(struct in *in, uint32_t k)
     cl.req[k].ended = 0;
 }
 
-/* Its answer comes from the commands behind it. */
+/* Makes a call whose answer comes from the commands after it. */
 static void
 call(struct in *in, uint32_t op)
 {
@@ -663,7 +664,7 @@ client_command(struct in *in, uint32_t op)
         MUST(rc <= (int64_t)sizeof(buf));
         for (int64_t i = 0; i < rc; i++)
             cl.sum += (unsigned char)buf[i];
-        /* it reads terminal events too */
+        /* the call reads terminal events too */
         cl.req[k].ended |= rc <= 0 && rc != FDC_E_AGAIN;
         break;
     case 12:
@@ -678,7 +679,7 @@ client_command(struct in *in, uint32_t op)
     }
 }
 
-/* Whatever the daemon did: the session ends, and every request once. */
+/* Whatever the daemon did, the session ends, and every request ends once. */
 static void
 finish(void)
 {

@@ -1,9 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as config.json and generation_config.json (a NUL byte parts
- * them): refused with one line, or a configuration within the limits whose
- * program can be built.
+ * Any bytes as config.json and generation_config.json (separated by a NUL byte): refused
+ * with one line, or a configuration within the limits whose program can be built.
  */
 #include "config.h"
 

@@ -57,7 +57,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     scanned = 0;
     for (size_t i = 1; i <= n && rc == 0; i++)
         rc = h1_head(&cut, p, i, 4096, &scanned);
-    /* of a text that is wrong twice, the first counts where it is cut there */
+    /* in a text with two errors, a split may report the first one */
     MUST(whole >= 0 ? rc == whole : rc < 0);
     if (whole > 0) {
         MUST((size_t)whole <= n && memcmp(p + whole - 4, "\r\n\r\n", 4) == 0);

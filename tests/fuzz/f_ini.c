@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a configuration file: accepted or refused with file and
- * line, and what was accepted can be written down and read again.
+ * Any bytes as a configuration file: accepted, or refused with file and line; accepted
+ * values can be written and read again.
  */
 #include "config.h"
 

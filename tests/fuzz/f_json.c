@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Any bytes as the body of a request: nodes lie within the text and within each other,
- * strings are UTF-8, what was read can be written and read again, and every request is
- * taken or refused with a sentence.
+ * strings are UTF-8, a document can be written and read again, and every request is
+ * accepted or refused with a sentence.
  */
 #include "config.h"
 

@@ -4,12 +4,12 @@
  * Hostile records, cursors and blobs through the intake, in one gate with a
  * fake worker.
  *
- * Input: byte 0 chooses what is attacked; the rest is a program:
+ * Input: byte 0 selects the target; the rest is a program:
  *   0  itk_check_items() and chk_model() on the rest as a blob
  *   1  commands against a session's shared memory: each is an opcode byte
  *      and its arguments (see one_command())
- * After each input all structures must agree and every request be gone; an honest
- * client next to it gets its own answer and nothing else.
+ * After each input all structures must be consistent and no request left; an honest client
+ * at the same time gets its own answer and nothing else.
  */
 #include "config.h"
 
@@ -27,9 +27,9 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define HONEST_UID 2000
-#define HONEST_TAG 77 /* the hostile one's tags are anything, this one too */
+#define HONEST_TAG 77 /* the hostile client may use any tag, also this one */
 
-static uint32_t seen[FDP_IT__N]; /* items that were taken, or put where none are offered */
+static uint32_t seen[FDP_IT__N]; /* items that were accepted, or sent where not offered */
 
 int
 fuzz_missing(void)
@@ -37,7 +37,7 @@ fuzz_missing(void)
     int n = 0;
 
     for (unsigned i = 1; i < FDP_IT__N; i++) {
-        if (seen[i] != 0 || i == 10) /* which no version after 2 has */
+        if (seen[i] != 0 || i == 10) /* not used after version 2 */
             continue;
         fprintf(stderr, "f_record: no item of type %u was taken\n", i);
         n++;
@@ -56,7 +56,7 @@ fuzz_blob(uint32_t how, const uint8_t *data, size_t n)
     struct fdp_req q;
 
     ASSERT(copy != NULL);
-    memcpy(copy, data, n); /* exact size: ASan sees one byte too far */
+    memcpy(copy, data, n); /* exact size, so that ASan detects a read one byte too far */
     for (unsigned op = 1; op < FDP_OP__N; op++) {
         fcl_req(&q, op, 1);
         if (op == FDP_OP_CANCEL)
@@ -88,7 +88,7 @@ put_request(struct fcl *c, struct in *in)
     q.len = take(in, 2) * 8u;
     q.max_new = take(in, 1);
     if (mode & 8) {
-        /* any bytes at any place of the record */
+        /* random bytes at any place of the record */
         uint32_t at = take(in, 1) % sizeof(q);
 
         for (uint32_t k = take(in, 1) % 16; k > 0 && at < sizeof(q); k--, at++)
@@ -99,7 +99,7 @@ put_request(struct fcl *c, struct in *in)
     fdr_store_release(c->sq.p_tail, c->sq.tail);
 }
 
-/* A request of items whose frames are right, whatever they hold. */
+/* Sends a request of items with valid headers and any content. */
 static void
 put_items(struct fcl *c, struct in *in)
 {
@@ -148,7 +148,7 @@ worker_turn(struct fix *f, struct in *in)
     for (;;) {
         if ((id = fix_take(f, &sub, NULL, NULL)) != 0) {
             if (in != NULL && sub.user != HONEST_UID && take(in, 1) % 3 == 0)
-                continue; /* no answer: this request stays open until it is cancelled */
+                continue; /* no answer: the request stays open until it is cancelled */
             fix_wsend(f, id, FDP_T_TEXT, "some output", 11);
             fix_wsend(f, id, FDP_T_TOKENS, &tokens, sizeof(tokens));
             if (sub.req.op == FDP_OP_FILE)
@@ -181,7 +181,7 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
         for (k = take(in, 1); k > 0 && at < c->w.arena_bytes; k--, at++)
             c->c2d[c->w.arena_off + at] = (unsigned char)take(in, 1);
         break;
-    case 1: /* any word of the control part */
+    case 1: /* any field of the control block */
         at = take(in, 1) % (FDP_C2D_SLOTS / 4);
         ((uint32_t *)(void *)c->c2d)[at] = take(in, 4);
         break;
@@ -211,7 +211,7 @@ one_command(struct fix *f, struct fcl *c, struct in *in)
     }
 }
 
-/* An honest client next to it gets its whole answer and nothing else. */
+/* An honest client at the same time gets its complete answer and nothing else. */
 static void
 want_own_answer(struct fcl *h)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as the header of a safetensors file, the first eight being the
- * size of the data: refused with a code, or tensors that tile the data.
+ * Any bytes as the header of a safetensors file, the first eight are the size of the
+ * data: refused with a code, or the tensors cover the data exactly.
  */
 #include "config.h"
 

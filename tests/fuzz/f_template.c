@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a chat template, and behind a NUL as the variables of a request: it is read
- * or refused with a sentence, renders or ends with one, within its bounds, the same twice;
- * the spans of what the request said are in the prompt, one behind the other.
+ * Any bytes as a chat template and, after a NUL, as the variables of a request: the
+ * template is read or refused with a sentence. It renders or fails with one, within
+ * its bounds, and twice with the same result. The spans of the request's text are in
+ * the prompt, in order.
  */
 #include "config.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gate with a worker that lies on the link, in the words of its segment and
- * on its admin socket; two honest clients and an administrator run at the same time.
+ * A gate with a worker that violates the protocol on the link, in its segment and on its
+ * admin socket; two honest clients and an administrator run at the same time.
  *
  * Input: commands, each an opcode byte with its arguments (one_command()).
  *
- * All structures agree after each; a client gets records of its own requests
- * alone, text of its own alone, no record behind a terminal one; and every
- * request has ended once when a worker has died and an honest one has come.
+ * All structures are consistent after each command. A client gets only records and text
+ * of its own requests, and no record after a terminal one. Every request has ended once
+ * when the worker has died and an honest one has replaced it.
  */
 #include "config.h"
 
@@ -24,7 +24,7 @@
 #include "tests/unit/gate_fixture.h"
 
 #define N_CLIENT       2
-#define N_ASKED        64u /* requests of a client in a run, and what the worker recalls */
+#define N_ASKED        64u /* most requests of a client that the worker remembers */
 #define TAG(client, i) ((uint64_t)((client) + 1) << 40 | (i))
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -37,13 +37,13 @@ struct run {
     struct {
         uint64_t id;
         uint32_t client;
-    } seen[N_ASKED]; /* SUBMITs */
+    } seen[N_ASKED]; /* SUBMITs received */
     uint32_t n_seen;
-    int overlaid; /* records may lie in others' text: the worker's own doing */
+    int overlaid; /* records may overlap others' text, by the worker's own fault */
     int admin;
 };
 
-static uint32_t seen[FDP_T__N]; /* records of requests */
+static uint32_t seen[FDP_T__N]; /* records sent for requests */
 
 int
 fuzz_missing(void)
@@ -101,7 +101,7 @@ ask(struct run *t, struct in *in, uint32_t k)
 
 /* ---- administrator ----------------------------------------------------------- */
 
-/* Returns the bytes of what was there, the last in *ret_last. */
+/* Reads the socket. Returns the number of bytes; *ret_last is the last one. */
 static size_t
 admin_read(struct run *t, char *ret_last)
 {
@@ -133,7 +133,7 @@ admin_ask(struct run *t, uint32_t what)
     char last = 0;
     int sv[2];
 
-    /* On a connection of its own: one may wait for the worker's answer. */
+    /* On a separate connection, as one may wait for the worker's answer. */
     if (what % 8 != 5 && what % 8 != 6 && t->admin >= 0) {
         (void)close(t->admin);
         t->admin = -1;
@@ -151,7 +151,7 @@ admin_ask(struct run *t, uint32_t what)
 
 /* ---- worker ------------------------------------------------------------------- */
 
-/* Takes what came down, whatever it is. */
+/* Takes all records from the gate, of any type. */
 static uint32_t
 worker_take(struct run *t)
 {
@@ -186,7 +186,7 @@ worker_publish(struct run *t)
     fdr_publish(p->p_tail, p->tail);
 }
 
-/* Any record: header and payload as the input says, for a request or for none. */
+/* Sends any record: header and payload from the input, for a request or for none. */
 static void
 worker_put(struct run *t, struct in *in, uint32_t op)
 {
@@ -200,7 +200,7 @@ worker_put(struct run *t, struct in *in, uint32_t op)
     } r;
     struct fdr_prod *p = &t->f.w.out;
     uint32_t what = take(in, 1), who = take(in, 1), left, at;
-    int text, mark = 'z'; /* until its request is known */
+    int text, mark = 'z'; /* mark of the text until its request is known */
 
     memset(&r, 0, sizeof(r));
     r.h.type = types[what % 16];
@@ -219,7 +219,7 @@ worker_put(struct run *t, struct in *in, uint32_t op)
         text = 1;
     }
     memset(r.data, mark, sizeof(r.data));
-    if (!(what & 0x80)) /* what lies behind the payload is another's */
+    if (!(what & 0x80)) /* bytes after the payload belong to other records */
         memset(r.data + r.h.len, 'x', sizeof(r.data) - r.h.len);
     for (uint32_t i = 0; !text && i < r.h.len && in->n > 0; i++)
         r.data[i] = (unsigned char)take(in, 1);
@@ -314,7 +314,7 @@ worker_answers(struct run *t, struct in *in)
     (void)send(t->f.worker_admin_fd, b, k, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* One that keeps to the rules ends all that it was given. */
+/* An honest worker ends all requests that it was given. */
 static void
 worker_honest(struct run *t)
 {
@@ -344,7 +344,7 @@ static void
 step(struct run *t, uint32_t ms)
 {
     fix_step(&t->f, ms);
-    if (link_is_bad(t)) /* the gate kills it; there is no process here */
+    if (link_is_bad(t)) /* the gate would kill it; there is no process here */
         fix_die(&t->f, SIGKILL);
 }
 
@@ -413,7 +413,7 @@ all_ended(const struct run *t)
     return 1;
 }
 
-/* The liar dies; what comes after it is honest. */
+/* The hostile worker dies; its successor is honest. */
 static void
 finish(struct run *t)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs a fuzz target without libFuzzer: every file of its committed corpus,
- * then seeded mutations of them, so that `make check` and the sanitizer
- * builds exercise it briefly everywhere. No input may take FUZZ_SLOW_MS, and all that the
- * mutations allocate must be free again at the end.
+ * Runs a fuzz target without libFuzzer: every file of its corpus, then seeded
+ * mutations of them, so that `make check` and the sanitizer builds exercise it
+ * briefly everywhere. No input may take FUZZ_SLOW_MS, and all that the mutations
+ * allocate must be free again at the end.
  *
  *   f_NAME [DIR]    DIR: tests/fuzz/corpus/NAME below $FDD_SRC
  *   SEED, FDD_FUZZ_RUNS: seed and number of mutations
@@ -25,9 +25,9 @@ int fuzz_missing(void) __attribute__((weak)); /* take.h */
 
 #define MAX_FILES 4096
 #define MAX_BYTES (1u << 20)
-/* For a sanitizer's build: elsewhere the slowest takes 0.1 s. It is processor time. */
+/* CPU time, for a sanitizer build; in other builds the slowest input takes 0.1 s. */
 #define FUZZ_SLOW_MS 5000
-#define FUZZ_KEPT    (1u << 20) /* malloc() keeps that for each size it has seen */
+#define FUZZ_KEPT    (1u << 20) /* bytes that malloc() keeps for each size it has seen */
 
 struct input {
     uint8_t *data;
@@ -56,7 +56,7 @@ read_input(const char *path, struct input *ret)
     return p != NULL ? 0 : -1;
 }
 
-/* An exact-size copy, so that a sanitizer sees the first byte too far. */
+/* Runs an exact-size copy, so that a sanitizer detects a read one byte too far. */
 static void
 run_one(const uint8_t *data, size_t n)
 {
@@ -68,7 +68,8 @@ run_one(const uint8_t *data, size_t n)
     free(p);
 }
 
-/* Bytes in use; a sanitizer's malloc() says 0, and looks for leaks itself. */
+/* Bytes in use; with a sanitizer's malloc() it is 0, and the
+ * sanitizer checks for leaks. */
 static size_t
 bytes_in_use(void)
 {
@@ -140,7 +141,7 @@ mutate(const struct input *a, const struct input *b, uint8_t *out, uint64_t *s)
     return n;
 }
 
-/* 0, or 1 and says why. */
+/* Returns 0, or 1 with the reason printed. */
 static int
 run_mutations(const char *name, const struct input *in, size_t n_in, long runs,
     uint64_t seed)

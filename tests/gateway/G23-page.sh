@@ -1,6 +1,7 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 G23: the
-# page works under its Content-Security-Policy, and by keyboard only, in headless
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# G23: the page works under its Content-Security-Policy, and by keyboard only, in headless
 # Chromium. Skipped without Chromium. FDD_SHOTS=DIR saves screenshots too.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a browser's time is not that of a sanitizer build"

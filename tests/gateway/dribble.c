@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients that send a request byte by byte, and what they do to a client that asks all the
- * time. One thread has the slow ones, each of which sends a byte every DRIBBLE_MS, spread
- * evenly over that time; another requests /version, and notes how long each answer took:
- * first alone, then next to them.
+ * Clients that send a request byte by byte, and their effect on a client that sends
+ * requests all the time. One thread has the slow clients, each of which sends a byte
+ * every DRIBBLE_MS, spread evenly over that time. Another thread requests /version and
+ * measures the time of each answer: first alone, then together with the slow clients.
  *
  *   dribble PORT CLIENTS BODIES SECONDS    BODIES of the clients send a head at once and
  *                                          dribble the body; all must end within SECONDS
  *
- * Prints one line. Exit 0: all have ended, nine of ten with a status of 408, as an answer
- * that is slow is cut elsewhere.
+ * Prints one line. Exit status 0: all have ended, at least nine of ten with status 408;
+ * slow readers of the answer are ended elsewhere.
  */
 #include "config.h"
 
@@ -31,12 +31,12 @@
 #include <unistd.h>
 
 #define DRIBBLE_MS  100
-#define ASK_NS      200000u /* between two questions */
+#define ASK_NS      200000u /* time between two requests */
 #define MAX_ANSWERS (1u << 18)
 #define MAX_CLIENTS 8192
 
 struct slow {
-    int fd; /* -1: it has ended */
+    int fd; /* -1: the connection has ended */
     int told;
 };
 
@@ -92,7 +92,7 @@ dial(int port)
     return fd;
 }
 
-/* ---- who asks ------------------------------------------------------------------------ */
+/* ---- the client that measures -------------------------------------------------------- */
 
 static void
 ask(int fd, struct answers *a)
@@ -105,7 +105,8 @@ ask(int fd, struct answers *a)
     if (send(fd, question, sizeof(question) - 1, MSG_NOSIGNAL) !=
         (ssize_t)sizeof(question) - 1)
         die("send");
-    n = recv(fd, answer, sizeof(answer), 0); /* it is short and comes in one piece */
+    n = recv(fd, answer, sizeof(answer), 0); /* the answer is short and
+                                              * arrives in one piece */
     if (n < 12 || memcmp(answer, "HTTP/1.1 200", 12) != 0)
         die("no answer to /version");
     if (a->n < MAX_ANSWERS)
@@ -184,7 +185,7 @@ take(struct all *all, struct slow *s)
     s->fd = -1;
 }
 
-/* Each of them one byte: a hundredth of them a millisecond. */
+/* Sends one byte for each client, a hundredth of the clients each millisecond. */
 static void
 dribble(struct all *all, uint64_t until)
 {

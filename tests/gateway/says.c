@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon whose model says what its prompt tells it to (tests/unit/mock_gate.h), so that
- * fdd-http's answers can be tested with any text. Prints the path of its socket; ends when
- * its standard input does.
+ * A fake daemon whose model outputs the text that the prompt contains
+ * (tests/unit/mock_gate.h), so that fdd-http's answers can be tested with any text.
+ * Prints the path of its socket; ends when its standard input ends.
  */
 #include "config.h"
 
@@ -13,7 +13,7 @@
 
 #include "tests/unit/mock_gate.h"
 
-#define SESSIONS 16 /* of clients at a time */
+#define SESSIONS 16 /* clients at a time */
 
 int
 main(void)

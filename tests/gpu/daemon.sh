@@ -1,7 +1,8 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 The whole
-# daemon with a 1B-shaped model of random weights on a GPU: it starts within the memory it
-# planned, serves ids, and its plan equals the use that the GPU reports.
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# The whole daemon with a 1B-shaped model of random weights on a GPU: it starts within the
+# memory it planned, serves ids, and its plan equals the use that the GPU reports.
 . "$FDD_SRC/tests/sys/lib.sh"
 start --set model.path="$FDD_SRC/tests/gpu/shapes/llama-1b" --set model.load_format=dummy \
     --set device.backend=cuda "$@"

@@ -1,9 +1,10 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 A kernel
-# writes to an invalid address while clients stream through the whole daemon, with the
-# shipped model and a 1B-shaped one, on a GPU. tests/sys/027-device-fault.sh describes the
-# expected behaviour. Steps are 1 ms longer, or small models would finish before the
-# fault.
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# A kernel writes to an invalid address while clients stream through the whole daemon,
+# with the shipped model and a 1B-shaped one, on a GPU. tests/sys/027-device-fault.sh
+# describes the expected behaviour. Steps are 1 ms longer, or small models would finish
+# before the fault.
 FDD_SRC=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 for model in "$FDD_SRC/conf/models/demo" "$FDD_SRC/tests/gpu/shapes/llama-1b"; do
     load=; [ -e "$model/model.safetensors" ] || load='--set model.load_format=dummy'

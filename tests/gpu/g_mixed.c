@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Mixed load against references: a set of requests of all kinds is first
- * answered one at a time, then for some minutes many at a time, drawn at random,
- * with cancels between them. In deterministic mode every answer, ids and
- * logprobs, must be the one it was alone, to the bit.
+ * Mixed load compared with references: requests of all kinds are first answered one at a
+ * time, then for some minutes many at a time, drawn at random, with cancels. In
+ * deterministic mode ids and logprobs of every answer must equal, to the bit, those of
+ * the request alone.
  * Usage: g_mixed SOCKET SECONDS ROWS VOCAB LONGEST_PROMPT
  */
 #include "config.h"
@@ -24,9 +24,10 @@ struct ref {
     uint32_t *ids;
     uint32_t n, max_new;
     struct fdc_params p;
-    uint64_t hash[2]; /* of ids, of logprobs: they come in pieces of any size */
+    uint64_t hash[2]; /* hashes of ids and of logprobs, which arrive in
+                       * pieces of any size */
 };
-struct run { /* a request on its way */
+struct run { /* an open request */
     fdc_req_t *req;
     const struct ref *ref;
     uint64_t hash[2];
@@ -65,7 +66,7 @@ mix(uint64_t h, const void *p, size_t n)
     return h;
 }
 
-/* Lengths from one token to the longest; every other prompt begins as the one
+/* Draws prompts of one token up to the longest; every other one begins like the one
  * before it, so that prefixes are found in the cache. */
 static int
 make_refs(uint32_t vocab, uint32_t longest)
@@ -110,7 +111,8 @@ begin(fdc_t *s, struct run *u, const struct ref *r)
     return rc;
 }
 
-/* One event. 1: the request is over, *ret_status is 0 or why it failed. */
+/* Handles one event. Returns 1 if the request has ended; *ret_status is
+ * then 0 or the error. */
 static int
 take(struct run *u, const struct fdc_event *ev, int *ret_status)
 {

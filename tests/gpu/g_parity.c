@@ -6,11 +6,10 @@
  * with graphs, with overlap 0 and 2, all requests together. These runs are deterministic
  * and must be equal to the bit. One more run may sum in any order.
  *
- * The CPU keeps activations in fp32, the GPU rounds them to the weights' type
- * before a matrix product. Where the first tokens differ it must be a near
- * tie: by the CPU's own logprobs the two tokens may be no further apart than
- * FACTOR times the largest difference seen between the backends' logprobs of
- * tokens on which they agree, in the same run.
+ * The CPU keeps activations in fp32, the GPU rounds them to the weights' type before a
+ * matrix product. The first tokens that differ must be a near tie: by the CPU's logprobs
+ * the two tokens may differ by at most FACTOR times the largest difference, in the same
+ * run, between the backends' logprobs of equal tokens.
  *
  *   g_parity [-b backend] [-n max_new] DIR...
  */
@@ -134,7 +133,7 @@ noise(const struct run *ref, const struct run *got)
     return most;
 }
 
-/* How far token lies below the reference's choice at place k. */
+/* By how much token is below the reference's choice at place k. */
 static float
 gap(const struct answer *ref, uint32_t k, uint32_t token)
 {

@@ -1,12 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Run a program under what fdd.service forbids, where no systemd is: no new
- * privileges, no memory that is written and executed, AF_UNIX alone, no
+ * Runs a program with the restrictions of fdd.service on a machine without systemd: no
+ * new privileges, no memory that is both writable and executable, only AF_UNIX, no
  * namespaces, and the unit's system call filter.
- * Usage: g_restricted LIST PROGRAM [ARG ...], LIST as tests/gpu/syscalls
- * prints it. A call that is not allowed ends the program (SIGSYS); one that
- * systemd does not know is ENOSYS, as under systemd.
+ * Usage: g_restricted LIST PROGRAM [ARG
+ * ...], LIST as tests/gpu/syscalls prints it. A call that is not allowed ends the program
+ * (SIGSYS); one that systemd does not know gives ENOSYS, as under systemd.
  */
 #include "config.h"
 
@@ -61,7 +61,7 @@ put_load(struct code *c, size_t offset)
     put(c, BPF_LD | BPF_W | BPF_ABS, (unsigned)offset, 0, 0);
 }
 
-/* This call gets that action. The number is loaded. */
+/* Adds an action for this call. The number has been loaded. */
 static void
 put_call(struct code *c, unsigned nr, unsigned action)
 {
@@ -69,7 +69,7 @@ put_call(struct code *c, unsigned nr, unsigned action)
     put_ret(c, action);
 }
 
-/* Of this call, argument i masked with bits: equal (or not) gives err. */
+/* Lets this call fail with err if argument i, masked with bits, is equal (or not). */
 static void
 put_arg(struct code *c, unsigned nr, int i, unsigned bits, unsigned value, int equal,
     unsigned err)
@@ -100,7 +100,7 @@ put_rules(struct code *c)
     put_arg(c, SYS_pkey_mprotect, 2, PROT_EXEC, PROT_EXEC, 1, EPERM);
     /* RestrictAddressFamilies=AF_UNIX */
     put_arg(c, SYS_socket, 0, 0xffffffffu, AF_UNIX, 0, EAFNOSUPPORT);
-    /* RestrictNamespaces: a filter cannot look into clone3's structure */
+    /* RestrictNamespaces: a filter cannot read clone3's structure */
     put_call(c, SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);
     put_call(c, SYS_unshare, SECCOMP_RET_ERRNO | EPERM);
     put_call(c, SYS_setns, SECCOMP_RET_ERRNO | EPERM);

@@ -5,8 +5,8 @@
 #include "tests/kernel/k_kv.h"
 
 /* Causal attention over paged KV, with and without a window and a soft cap of scores,
- * against double precision, and the promise that a query's bits depend on nothing but its
- * own history. */
+ * compared with double precision; and the guarantee that a query's bits depend only
+ * on its own history. */
 
 enum { N_BLOCK = 96, LAYERS = 2, LAYER = 1, MAX_LEN = 300 };
 
@@ -17,10 +17,10 @@ struct shape {
     float softcap;
 };
 
-/* The logical history of one row: every KV layout must hold these numbers. */
+/* The logical history of one row: every KV layout stores these numbers. */
 static float hist_k[MAX_LEN][4][128], hist_v[MAX_LEN][4][128];
 static float queries[MAX_LEN][8][128];
-/* What an 8-bit cache stores of it, and the scales; F8: per head. */
+/* The history as an 8-bit cache stores it, and its scales; F8: per head. */
 static uint8_t code[2][MAX_LEN][4][128];
 static float scale[2][MAX_LEN][4], head_scale[LAYERS * 2 * 4];
 
@@ -37,7 +37,7 @@ make_history(void)
     }
 }
 
-/* From now on the history is what these random bytes stand for. */
+/* Sets the history to the values of random bytes. */
 static void
 make_history8(enum fdk_dtype t, int K)
 {
@@ -89,8 +89,8 @@ kv_put(const struct fdk_kv *kv, int slot, int p, int h, int v)
         memcpy(k_kv_scale_at(kv, LAYER, slot, h, v), &scale[v][p][h], 4);
 }
 
-/* Row of tokens [from, to) of the history, its blocks filled up to `to`, but for what is
- * before the window of the first. */
+/* Adds a row of tokens [from, to) of the history. Its blocks are filled up to `to`,
+ * except before the window of the first token. */
 static void
 add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int from,
     int to, int salt)
@@ -107,7 +107,7 @@ add_row(struct k_step *s, const struct shape *sh, const struct fdk_kv *kv, int f
                     p, h, v);
 }
 
-/* y from the queries in qkv. */
+/* Computes y from the queries in qkv. */
 static void
 attend_to(struct k_dev *d, struct k_step *s, const struct shape *sh,
     const struct fdk_kv *kv, const float *qkv, float *y)
@@ -135,7 +135,7 @@ attend_to(struct k_dev *d, struct k_step *s, const struct shape *sh,
     k_plan_free(&plan);
 }
 
-/* Each token's queries n times. */
+/* New queries, each token's n times. */
 static float *
 new_queries(const struct k_step *s, const struct shape *sh, size_t n)
 {
@@ -196,7 +196,8 @@ check_shape(struct k_dev *d, const struct shape *sh)
 {
     static struct k_step s;
     size_t kv_floats;
-    double want[128], tol = 4e-6 + 2e-7 * (double)sh->softcap; /* a score's: 2^-23 of it */
+    double want[128], tol = 4e-6 + 2e-7 * (double)sh->softcap; /* error of a score: 2^-23
+                                                                * of the cap */
     struct fdk_kv kv = kv_new(sh, &kv_floats);
     k_step_init(&s);
     add_row(&s, sh, &kv, 0, 70, 0);
@@ -262,7 +263,7 @@ test_windows_and_caps(void **state)
 
 /* ---- keys in shares ------------------------------------------------------------ */
 
-/* The row's tokens that are here. */
+/* Writes the row's tokens that belong to this share. */
 static void
 put_share(const struct k_step *s, int r, int to, const struct shape *sh,
     const struct fdk_kv *kv)
@@ -277,7 +278,8 @@ put_share(const struct k_step *s, int r, int to, const struct shape *sh,
     }
 }
 
-/* What the owner of each share has for the first of those that ask: x, as merge takes it. */
+/* Computes the results of share kv->own for the first of the equal queries, into x in the
+ * layout that merge reads. */
 static void
 attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
     const struct fdk_kv *kv, float *x)
@@ -295,8 +297,8 @@ attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
     k_free(y);
 }
 
-/* A share without keys for a query: zeros, and -Inf, which counts for nothing. Returns
- * how many there are. */
+/* Checks that a share without keys for a query gives zeros and -Inf, which has no weight.
+ * Returns the number of such results. */
 static int
 check_empty(const struct k_step *s, const struct shape *sh, const struct fdk_kv *kv,
     const float *x)
@@ -318,8 +320,8 @@ check_empty(const struct k_step *s, const struct shape *sh, const struct fdk_kv 
     return n;
 }
 
-/* C11: attention over shares of the keys, merged, is that over all of them, and no query's
- * result is a NaN because a share has nothing for it. */
+/* C11: attention over shares of the keys, merged, equals attention over all keys, and no
+ * query's result is NaN because a share has no keys for it. */
 static void
 check_shares(struct k_dev *d, const struct shape *sh, int n_own)
 {
@@ -388,8 +390,8 @@ c11_shares(void **state)
     }
 }
 
-/* Positions 0..LEN in pieces of the given sizes, each piece a step of its own
- * next to another row, in blocks of the given size. */
+/* Positions 0..LEN in pieces of the given sizes, each piece in a step of its own with
+ * another row, in blocks of the given size. */
 static void
 run_chunked(struct k_dev *d, const struct shape *sh, int piece, float *ret_y)
 {
@@ -439,7 +441,7 @@ test_invariance(void **state)
     }
 }
 
-/* The KV type changes nothing but the rounding of what is stored. */
+/* The KV type changes only the rounding of the stored values. */
 static void
 test_kv_dtypes_agree(void **state)
 {
@@ -458,7 +460,7 @@ test_kv_dtypes_agree(void **state)
     free(b);
 }
 
-/* Windows that do not fit together, and caps that are none. */
+/* Inconsistent windows and invalid caps are refused. */
 static void
 test_bad_arguments(void **state)
 {
@@ -574,7 +576,7 @@ check_lengths(const struct shape *sh)
     size_t stride = (size_t)((sh->H + 2 * sh->K) * sh->D);
     struct fdk_kv kv = kv_new(sh, &kv_floats);
     float *y = k_new(2 * row), *eager = malloc(row * 4), *qkv = calloc(2 * stride, 4);
-    /* Any byte stands in an 8-bit cache: values to 13, scores to hundreds. */
+    /* An 8-bit cache has all bytes: values up to 13, scores up to hundreds. */
     double want[128], tol = fdk_dtype_bytes(sh->t) == 1 ? 2e-4 : 4e-6;
     struct fdk_graph *g;
     struct k_plan plan;

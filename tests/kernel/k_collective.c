@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives: sums bit for bit, rows with and without a residual, gathers.
+ * Collectives: sums to the bit, rows with and without a residual, gathers.
  */
 #include "config.h"
 
@@ -72,7 +72,8 @@ t_counts(void **state)
 
 /* ---- rows ------------------------------------------------------------------------- */
 
-/* y within the type's rounding; in fp32 within what another order of squares changes. */
+/* Checks y within the type's rounding; in fp32 within the effect of
+ * another order of squares. */
 static void
 norm_near(const char *y, const float *res, const float *w, float offset, int32_t C,
     enum fdk_dtype t)
@@ -110,7 +111,8 @@ check_fused(struct side *s, struct sum_rows *r)
     free(y);
 }
 
-/* The same in two launches: the same bits on the cpu backend, whose rmsnorm is fp32. */
+/* Sum and norm in two launches: the same bits on the cpu backend,
+ * whose rmsnorm is fp32. */
 static void
 check_parts(struct side *s, struct sum_rows *r)
 {
@@ -155,7 +157,7 @@ fused_case(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
     side_sync(s);
     if (t == FDK_F32 && on_cpu)
         check_parts(s, &r);
-    for (int q = 0; q < s->n; q++) /* as after the first launch */
+    for (int q = 0; q < s->n; q++) /* the state after the first launch */
         OK(ops->copy(s->st[q], r.d_r[q], r.r, r.n * 4));
     for (int q = 0; q < s->n; q++) {
         const struct fdk_all_reduce_args a = sum_rows_args(s, &r, q, 1);
@@ -259,7 +261,7 @@ gather_case(struct side *s, int32_t T, int32_t C, int32_t more, enum fdk_dtype t
     gather_rows(s, T, 0, T, C, more, t);
 }
 
-/* An exchange: each rank has another row of C for each of them. */
+/* An exchange: each rank has a different row of C elements for each other rank. */
 static void
 exchange_rows(struct side *s, int32_t T, int32_t live, int32_t C, enum fdk_dtype t)
 {
@@ -317,7 +319,7 @@ t_exchange(void **state)
     }
 }
 
-/* Slices of the live rows: the last one is short, and one behind it empty. */
+/* Slices of the live rows: the last one is short, and one after it is empty. */
 static void
 t_gather_slices(void **state)
 {

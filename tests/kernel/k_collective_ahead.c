@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * An all-reduce in two launches, fdk_ops.reduce_send() and reduce_take(): the bits of one, in
- * two halves by turns, and what is refused or fails.
+ * An all-reduce in two launches, fdk_ops.reduce_send() and reduce_take(): the bits of a
+ * single launch, two halves in turn, refused arguments and failures.
  */
 #include "config.h"
 
@@ -19,14 +19,14 @@ two_ranks(uint64_t ahead)
     return (struct fdk_group_args){ .n_rank = 2, .ahead_bytes = ahead };
 }
 
-/* Rows with a norm behind the sum or without, and what one launch leaves of them. */
+/* Rows with or without a norm after the sum, and the expected result, from one launch. */
 struct halves {
     struct sum_rows r;
     int norm;
     char *want_y[2], *want_r[2];
 };
 
-/* Rows `at` .. at + T. */
+/* Arguments for rows `at` .. at + T - 1. */
 static struct fdk_all_reduce_args
 half_args(const struct side *s, const struct halves *h, int q, int32_t at, int32_t T)
 {
@@ -53,7 +53,7 @@ halves_new(struct side *s, struct halves *h, int32_t T, int32_t live, int32_t C,
     }
 }
 
-/* guards: 0 after a failure, where buffers cannot be read. */
+/* Frees the buffers. guards: 0 after a failure, when buffers cannot be read. */
 static void
 halves_free(struct side *s, struct halves *h, int guards)
 {
@@ -64,7 +64,7 @@ halves_free(struct side *s, struct halves *h, int guards)
     sum_rows_free(s, &h->r, guards);
 }
 
-/* The live rows of y, and the residual, as one launch leaves them. */
+/* Checks that the live rows of y and the residual equal those of one launch. */
 static void
 rows_want(struct side *s, struct halves *h)
 {
@@ -82,8 +82,8 @@ rows_want(struct side *s, struct halves *h)
     side_sync(s);
 }
 
-/* Rows are computed again: a rank after the other, each in the order send, send, take, send,
- * take, .. that two halves have. */
+/* Computes the rows again in halves: one rank after another, each in the order send,
+ * send, take, send, take, .. */
 static void
 rows_ahead(struct side *s, struct halves *h, int times)
 {
@@ -137,7 +137,9 @@ static void
 t_halves(void **state)
 {
     static const int32_t T[] = { 2, 3, 9, 34, 300 }, C[] = { 1, 5, 64, 1000, 2056 };
-    static const int32_t wide[] = { 4096, 8192, 8200 }; /* in registers of a GPU, or not */
+    static const int32_t wide[] = { 4096, 8192, 8200 }; /* rows that fit into a GPU's
+                                                         * registers, and rows that do
+                                                         * not */
     const struct fdk_group_args a = two_ranks(256 * 2056 * 4);
     struct side s;
 
@@ -155,7 +157,7 @@ t_halves(void **state)
     side_close(&s);
 }
 
-/* Between the two there may be other collectives. */
+/* Between send and take there may be other collectives. */
 static void
 t_others_between(void **state)
 {
@@ -188,7 +190,7 @@ t_others_between(void **state)
     side_close(&s);
 }
 
-/* Without room, out of turn, in a recording. */
+/* Refused: without room, in the wrong order, in a recording. */
 static void
 t_refused(void **state)
 {
@@ -233,7 +235,7 @@ t_refused(void **state)
     side_close(&s);
 }
 
-/* Rank 1 sends other rows, or does not come. */
+/* Rank 1 sends other rows, or does not arrive. */
 static void
 one_of_two(const struct fdk_group_args *a, int other, const char *want)
 {

@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The acceptance of collectives by name: b1 to b11 (b12, the first request after a start, is in
- * tests/sim/s_groups). Each prints what it did. FDD_LONG: every size and count; else samples.
+ * The acceptance of collectives by name: b1 to b11 (b12, the first request after a start,
+ * is in tests/sim/s_groups). Each prints a summary. FDD_LONG: every size and count;
+ * otherwise samples.
  *
- * Usage: k_collective_b [cpu|cuda [RANKS]] [NAME]; cuda: RANKS GPUs at most
+ * Usage: k_collective_b [cpu|cuda [RANKS]] [NAME]; cuda: at most RANKS GPUs
  */
 #include "config.h"
 
@@ -21,7 +22,7 @@ is_long(void)
     return getenv("FDD_LONG") != NULL && !K_SLOW;
 }
 
-/* Of a long form other processes may take the processors for minutes. */
+/* With FDD_LONG other processes may use the processors for minutes. */
 static struct fdk_group_args
 slow_kind(int i, int n)
 {
@@ -33,7 +34,7 @@ slow_kind(int i, int n)
 
 static const enum fdk_dtype types[] = { FDK_F32, FDK_F16, FDK_BF16 };
 
-/* Bytes around the sizes at which ways of summing change. */
+/* Sizes in bytes around the borders between methods of summing. */
 struct size {
     size_t bytes;
     int is_long;
@@ -67,7 +68,7 @@ said(const char *what)
 
 enum { COUNTS = 4096, BATCH = 64, ROOM = COUNTS + 16 };
 
-/* The sum in fp32, in the order of ranks, against that in double. */
+/* Compares the sum in fp32, in rank order, with that in double. */
 static void
 near_double(char *const *x, const char *sum, int n_rank, size_t n, enum fdk_dtype t)
 {
@@ -87,7 +88,7 @@ near_double(char *const *x, const char *sum, int n_rank, size_t n, enum fdk_dtyp
     }
 }
 
-/* Sums of 1 to 4,096 elements that begin at the same place, BATCH of them in flight. */
+/* Sums of 1 to 4,096 elements that begin at the same place, BATCH in flight. */
 static void
 counts_case(struct side *s, enum fdk_dtype t, size_t step)
 {
@@ -165,7 +166,7 @@ b1_sums(void **state)
     said(line);
 }
 
-/* The same numbers by NCCL, whose order of sums is its own. */
+/* The same sums by NCCL, which adds in another order. */
 static void
 b1_nccl(void **state)
 {
@@ -198,7 +199,7 @@ b1_nccl(void **state)
             OK(nccl_reduce(&c, d_x, d_y, n, t, s.st));
             side_sync(&s);
             get(&s, 0, got, d_y[0], n * eb);
-            /* NCCL may add in 16 bits: near the double, by that much */
+            /* NCCL may add in 16 bits: near the double within that rounding */
             for (size_t j = 0; j < n; j++) {
                 double want = 0, most = 0;
                 for (int q = 0; q < s.n; q++) {
@@ -226,7 +227,7 @@ b1_nccl(void **state)
 
 /* ---- b2, b8: graphs ------------------------------------------------------------------------- */
 
-/* An all-reduce of n elements on each rank, recorded. */
+/* Records an all-reduce of n elements on each rank. */
 static void
 record(struct side *s, char *const *d_x, char *const *d_y, size_t n, enum fdk_dtype t,
     struct fdk_graph **ret)
@@ -246,7 +247,7 @@ record(struct side *s, char *const *d_x, char *const *d_y, size_t n, enum fdk_dt
 
 enum { INPUTS = 4 };
 
-/* One graph, INPUTS inputs in turn; eager results of them are what replays must have. */
+/* One graph with INPUTS inputs in turn; replays must equal the eager results. */
 static void
 replays_case(struct side *s, size_t n, enum fdk_dtype t, int times)
 {
@@ -267,7 +268,7 @@ replays_case(struct side *s, size_t n, enum fdk_dtype t, int times)
         }
         want[i] = sum_of(x[i], s->n, n, t);
     }
-    for (int r = 0; r < times + INPUTS; r++) { /* the last ones launched, not replayed */
+    for (int r = 0; r < times + INPUTS; r++) { /* the last are launched, not replayed */
         for (int q = 0; q < s->n; q++) {
             const struct fdk_all_reduce_args a = { .group = s->g,
                 .y = d_y[q],
@@ -322,7 +323,7 @@ b2_graphs(void **state)
     said(line);
 }
 
-/* Bytes that this process has of the heap and from the kernel. */
+/* Bytes of this process's heap and mappings. */
 static size_t
 heap(void)
 {
@@ -361,7 +362,7 @@ b8_records_again(void **state)
         OK(ops->device_info(s.ctx, 0, &info));
         after[0] = on_cpu ? fdk_cpu_memory_used(s.ctx, 0) : info.mem_free;
         after[1] = heap();
-        if (i == times / 10) /* what is allocated once, is */
+        if (i == times / 10) /* one-time allocations have been made */
             memcpy(before, after, sizeof(before));
     }
     assert_int_equal(before[0], after[0]);
@@ -376,7 +377,8 @@ b8_records_again(void **state)
 
 /* ---- b3, b4, b5: rows ------------------------------------------------------------------------- */
 
-/* T rows of C: with a residual and weights all ranks have the same bits, near the double's. */
+/* T rows of C: with a residual and weights all ranks have the same bits, near
+ * the result in double. */
 static void
 prefill_case(struct side *s, int32_t T, int32_t C)
 {
@@ -443,7 +445,7 @@ b3_prefill(void **state)
             }
         side_close(&s);
     }
-    /* one form of the greatest width everywhere */
+    /* only one form with the greatest width */
     if (!is_long()) {
         const struct fdk_group_args a = slow_kind(2, 2);
         struct side s;
@@ -457,7 +459,7 @@ b3_prefill(void **state)
     said(line);
 }
 
-/* A row's bits, alone and among others, at the first and the last place. */
+/* A row has the same bits alone and among others, at the first and the last place. */
 static void
 b4_row_alone(void **state)
 {
@@ -575,7 +577,7 @@ mix_new(struct side *s, struct mix *m)
         printf("             b6: no NCCL: %s\n", why);
 }
 
-/* Operation `what` on all ranks: 0, 1 a graph, 2 launched, 3 by NCCL. */
+/* Runs operation `what` on all ranks: 0 and 1 are graphs, 2 is launched, 3 uses NCCL. */
 static void
 mix_launch(struct side *s, struct mix *m, unsigned what)
 {
@@ -598,7 +600,7 @@ mix_launch(struct side *s, struct mix *m, unsigned what)
     }
 }
 
-/* delay_ms: of one rank before an eighth of the operations. */
+/* delay_ms: delay of one rank before an eighth of the operations. */
 static void
 mixed(struct side *s, int times, unsigned delay_ms, int wipe)
 {
@@ -710,7 +712,7 @@ b9_skew(void **state)
     said(line);
 }
 
-/* A device that reaches no other has no group, and says so. */
+/* A device without access to others gets no group, with an error that says why. */
 static void
 b10_no_peer(void **state)
 {
@@ -737,7 +739,7 @@ b10_no_peer(void **state)
     said("b10: two devices without peer access, but for workspaces of the host, are refused");
 }
 
-/* Ranks that launch another size, type or operation: all fail, none has a sum. */
+/* If a rank launches another size, type or operation, all fail, and none gets a sum. */
 static void
 b11_disagree(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives of ranks that come late or not at all: graphs replayed out of step, devices
- * that die, ranks with other operations. Arguments that are refused.
+ * Collectives of ranks that are late or do not arrive: graphs replayed out of step,
+ * devices that die, ranks with other operations. Refused arguments.
  */
 #include "config.h"
 
@@ -31,7 +31,7 @@ late_hook(void *arg, int rank, int stage, uint64_t piece, int met)
 }
 
 struct replay {
-    size_t n[3]; /* graph one-shot, graph of both, launched */
+    size_t n[3]; /* elements: one-shot graph, graph with both methods, plain launch */
     char *x[INPUTS][FDK_MAX_RANKS], *want[INPUTS];
     void *d_x[FDK_MAX_RANKS], *d_y[FDK_MAX_RANKS], *d_in[FDK_MAX_RANKS],
         *d_out[FDK_MAX_RANKS];
@@ -124,7 +124,7 @@ t_graphs(void **state)
     }
 }
 
-/* Rank 0 reads long after the others are already at the next pieces. */
+/* Rank 0 reads long after the others have begun the next pieces. */
 static int
 slow_hook(void *arg, int rank, int stage, uint64_t piece, int met)
 {
@@ -153,7 +153,7 @@ t_slow_reader(void **state)
     }
 }
 
-/* ---- ranks that do not come -------------------------------------------------------------- */
+/* ---- ranks that do not arrive ------------------------------------------------------------ */
 
 static struct fdk_all_reduce_args
 launch(struct side *s, int rank, int32_t n)
@@ -176,7 +176,8 @@ all_fail(struct side *s, int not, const char *what)
             if (strstr(ops->error_text(s->ctx, q), what) == NULL)
                 fail_msg("rank %d: %s, not %s", q, ops->error_text(s->ctx, q), what);
         }
-    /* Frozen processes and busy machines: much more than the limit, but an end. */
+    /* Allows for frozen processes and busy machines: much more than the
+     * limit, but bounded. */
     assert_true(now_us() - begin < LIMIT_US + 10000000u);
 }
 
@@ -202,7 +203,8 @@ t_never_comes(void **state)
         snprintf(what, sizeof(what), "rank %d did not arrive within %d ms", absent,
             LIMIT_US / 1000);
         all_fail(&s, absent, what);
-        /* It comes after all: where all packets are there it may be right, but once. */
+        /* The absent rank arrives after all: with all packets there it may
+         * succeed, but only once. */
         again = launch(&s, absent, 777);
         (void)ops->all_reduce(&again, s.st[absent]);
         all_fail(&s, -1, what);
@@ -217,7 +219,8 @@ dying_hook(void *arg, int rank, int stage, uint64_t piece, int met)
     return met == 0 && rank == at[0] && stage == at[1] && piece == (uint64_t)at[2];
 }
 
-/* The others do not wait until the limit is over. At best: machines are busy. */
+/* The others do not wait until the limit. The best of some tries counts, as
+ * machines are busy. */
 #define LEAVE_US 100000
 #define TRIES    5
 
@@ -244,7 +247,7 @@ t_dies(void **state)
         struct fdk_group_args a = kind(1, n);
         struct side s;
         uint64_t begin;
-        a.spin_limit_us = FREEZE_US / 4; /* within the time of a mutant */
+        a.spin_limit_us = FREEZE_US / 4; /* within the time limit of a mutant */
         side_open(&s, &a);
         fdk_cpu_group_hook(s.g, dying_hook, at);
         begin = now_us();
@@ -274,7 +277,7 @@ t_aborted(void **state)
         struct side s;
         uint64_t begin;
         int rc;
-        a.spin_limit_us = FREEZE_US / 4; /* within the time of a mutant */
+        a.spin_limit_us = FREEZE_US / 4; /* within the time limit of a mutant */
         side_open(&s, &a);
         if (i % 2 == 1)
             ops->group_abort(s.g, out);
@@ -284,13 +287,14 @@ t_aborted(void **state)
         usleep(i % 2 == 0 ? 2000 : 0);
         begin = now_us();
         ops->group_abort(s.g, out);
-        ops->group_abort(s.g, (out + 1) % n); /* the first one is at fault */
+        ops->group_abort(s.g, (out + 1) % n); /* the first abort names the rank at
+                                               * fault */
         snprintf(what, sizeof(what), "collective: rank %d failed", out);
         all_fail(&s, out, what);
         least = since(begin, least);
         (void)launch(&s, out, 777);
         all_fail(&s, out, what);
-        /* What the others had sent it in packets is there. */
+        /* Packets that the others had sent to it are there. */
         rc = ops->stream_sync(s.st[out]);
         assert_true(rc == -EIO || (rc == 0 && !on_cpu));
         side_close(&s);
@@ -298,7 +302,7 @@ t_aborted(void **state)
     assert_true(least < LEAVE_US);
 }
 
-/* What a group takes is what it said. */
+/* A group's memory equals the size that it announced. */
 static void
 t_bytes(void **state)
 {
@@ -421,7 +425,7 @@ t_bad_arguments(void **state)
     side_close(&s);
 }
 
-/* Ranks are in the order of the list, and a device outside the group has none. */
+/* Ranks are in the order of the list, and a device outside the group has no rank. */
 static void
 t_order(void **state)
 {
@@ -449,7 +453,7 @@ t_order(void **state)
         assert_int_equal(ops->all_gather(&g, s.st[i]), i == 1 ? -EINVAL : 0);
     }
     side_sync(&s);
-    for (int i = 0; i < 3; i++) /* which may wait for the stream */
+    for (int i = 0; i < 3; i++) /* copies that may wait for the stream */
         get(&s, i, y[i], d_y[i], 8);
     assert_int_equal(y[0][0], 102);
     assert_int_equal(y[0][1], 100);
@@ -457,7 +461,7 @@ t_order(void **state)
     side_close(&s);
 }
 
-/* The null backend: arguments are checked, operands stay. */
+/* The null backend checks arguments and leaves operands unchanged. */
 static void
 t_null(void **state)
 {

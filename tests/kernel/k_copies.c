@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What copies of a model exchange: keys and values of each copy's own tokens into all caches, results
- * and rows at a step's end; recorded and replayed, by copies that come late or die.
+ * Exchanges between copies of a model: keys and values of each copy's tokens into all
+ * caches, and results and rows at a step's end; recorded and replayed, with copies
+ * that are late or die.
  */
 #include "config.h"
 
@@ -52,19 +53,20 @@ kv_of(enum fdk_dtype t, int32_t D)
         .dtype = t };
 }
 
-/* Copies, their caches, and slots of tokens of which each has a range of its own. */
+/* Copies, their caches, and the slots of tokens, of which each copy has its own range. */
 struct caches {
     struct fdk_kv kv;
     size_t bytes;
-    char *was[FDK_MAX_RANKS]; /* what each cache holds before */
-    char *want;               /* and all hold afterwards at the tokens' slots */
+    char *was[FDK_MAX_RANKS]; /* content of each cache before */
+    char *want;               /* expected content of all caches
+                               * afterwards, at the tokens' slots */
     void *d[FDK_MAX_RANKS];
     int32_t *d_slots[FDK_MAX_RANKS], *d_range[FDK_MAX_RANKS];
     struct fdk_batch b[FDK_MAX_RANKS];
     int32_t slots[FDK_MAX_RANKS][TOK], range[FDK_MAX_RANKS][2];
 };
 
-/* One head's bytes of a token, then of its scale. */
+/* Copies the bytes of one head of a token, then of its scale. */
 static void
 take_vector(struct caches *c, char *to, const char *from, int32_t layer, int32_t slot,
     int32_t head, int value)
@@ -82,8 +84,8 @@ take_vector(struct caches *c, char *to, const char *from, int32_t layer, int32_t
         memcpy(to + at, from + at, 4);
 }
 
-/* Tokens that all copies have, which are not exchanged, then those of the copy's range, of
- * other lengths in each; some have no slot. No two tokens have the same one. */
+/* Draws slots: tokens that all copies have, which are not exchanged, then those of each
+ * copy's range, of different lengths; some have no slot. All slots differ. */
 static void
 caches_new(struct side *s, struct caches *c, enum fdk_dtype t, int32_t D)
 {
@@ -112,7 +114,7 @@ caches_new(struct side *s, struct caches *c, enum fdk_dtype t, int32_t D)
     }
 }
 
-/* What rank q's cache is to hold once `layer` was exchanged. */
+/* Computes the expected content of rank q's cache after `layer` was exchanged. */
 static void
 caches_want(struct side *s, struct caches *c, int q, int32_t layer, char *to)
 {
@@ -169,7 +171,7 @@ t_kv(void **state)
                     OK(ops->stream_delay(s.st[q], 3000000));
                 OK(ops->kv_share(&x, s.st[q]));
             }
-            /* what is launched behind it, as attention is, finds all there */
+            /* later launches, such as attention, find all of it */
             OK(ops->copy(s.st[q], seen[q], c.d[q], c.bytes));
         }
         side_sync(&s);
@@ -189,7 +191,7 @@ t_kv(void **state)
     }
 }
 
-/* What a copy launched before a step it has ended before another one's keys come. */
+/* Earlier launches of a copy have ended before another copy's keys arrive. */
 static void
 t_begin(void **state)
 {
@@ -281,7 +283,7 @@ rows_args(struct side *s, struct rows *r, int q, int divided, int O)
     return a;
 }
 
-/* The states of rank q are its own but for what rank 0 has sampled. */
+/* Checks that the states of rank q are its own, except those that rank 0 has sampled. */
 static void
 rows_check(struct side *s, const struct rows *r, int q, const void *at)
 {
@@ -322,7 +324,7 @@ t_rows(void **state)
             if (q == (divided ? n - 1 : 0))
                 OK(ops->stream_delay(s.st[q], 3000000));
             OK(ops->row_share(&x, s.st[q]));
-            /* what is launched behind it finds all there */
+            /* later launches find all of it */
             if (q == 0)
                 OK(ops->copy(s.st[q], seen[q], r[0].d_all, sizeof(all)));
             else
@@ -349,8 +351,8 @@ t_rows(void **state)
 
 #define REPLAYS (K_SLOW ? 200 : 2000)
 
-/* A step's exchanges recorded once and replayed, with copies that come late: no replay takes
- * what another one's left. Rank q adds 1 to its counts each time. */
+/* A step's exchanges recorded once and replayed, with late copies: no replay uses data of
+ * another. Rank q adds 1 to its counts each time. */
 static void
 t_graphs(void **state)
 {
@@ -383,7 +385,8 @@ t_graphs(void **state)
             assert_non_null(want[q]);
         }
         for (int i = 0; i < REPLAYS; i++) {
-            /* other bytes for each, before the step, as its earlier launches write them */
+            /* new bytes for each replay, written before the step as by
+             * its earlier launches */
             for (int q = 0; q < n; q++) {
                 if (k_rand(&s.seed) % 64 == 0)
                     OK(ops->stream_delay(s.st[q], k_rand(&s.seed) % 300000));
@@ -413,7 +416,7 @@ t_graphs(void **state)
     }
 }
 
-/* ---- copies that do not come ------------------------------------------------------------------ */
+/* ---- copies that do not arrive ---------------------------------------------------------------- */
 
 static void
 all_fail(struct side *s, int not, const char *what)
@@ -460,7 +463,7 @@ t_never_comes(void **state)
     }
 }
 
-/* Of another layer, of another size, or another operation at all. */
+/* A copy launches another layer, another size, or another operation. */
 static void
 t_other_operation(void **state)
 {

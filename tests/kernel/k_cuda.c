@@ -5,17 +5,16 @@
 #include "tests/kernel/k_two.h"
 
 /*
- * Rows, rotation and the KV write, and plans of the cuda backend against the cpu
- * backend, which defines what each means: fresh random data, odd sizes, padding
- * that must not be touched, poison behind every buffer. Where fp32 sums are taken
- * in another order the tolerance is a small multiple of their rounding; copies,
- * plans and counts must be equal. bf16 activations are compared with the cpu's
- * fp32 over the same numbers, rounded once.
+ * Rows, rotation and the KV write, and plans of the cuda backend compared with the cpu
+ * backend, which defines each operation: fresh random data, odd sizes, padding that must
+ * not be touched, poison after every buffer. For fp32 sums in another order the tolerance
+ * is a small multiple of their rounding; copies, plans and counts must be equal. bf16
+ * activations are compared with the cpu's fp32 results of the same numbers, rounded once.
  */
 
 enum { PAD = 3 }; /* launch sizes exceed the live counts by this */
 
-/* A random step of n_row rows, at most `most` new tokens each. */
+/* Makes a random step of n_row rows, each with at most `most` new tokens. */
 static void
 random_step(struct k_step *s, int n_row, int most, int block_size, int n_block)
 {
@@ -28,7 +27,7 @@ random_step(struct k_step *s, int n_row, int most, int block_size, int n_block)
     for (int o = 0; o < n_row; o++)
         s->out[o] =
             (struct fdk_out){ .tok = s->q_start[o + 1] - 1, .row = o, .pos = s->kv_len[o] };
-    /* What is padded is anything. */
+    /* Padding may hold anything. */
     for (int t = s->n_tok; t < K_MAX_TOK; t++)
         s->ids[t] = s->pos[t] = s->slot_map[t] = s->row[t] = 0x7f7f7f7f;
 }
@@ -181,7 +180,7 @@ row_update_is_exact(void **state)
     }
 }
 
-/* Norms and silu_mul of the same numbers: live rows of a launch of T. */
+/* Norms and silu_mul of the same numbers: `live` rows in a launch of T. */
 struct rows_io {
     int live, T, C, add;
     enum fdk_dtype act;
@@ -263,7 +262,7 @@ rmsnorm_and_silu(void **state)
         check_rows(shape[i / 4][0], shape[i / 4][1], i % 2, i & 2 ? FDK_BF16 : FDK_F32);
 }
 
-/* Silu at its ends: no NaN where the cpu has none. */
+/* Silu of extreme values: no NaN where the cpu has none. */
 static void
 silu_of_large_numbers(void **state)
 {
@@ -316,8 +315,8 @@ rows_stand_alone(void **state)
             .w = w },
                        few = many;
         run_rows(&tw.gpu, &many);
-        /* The addends of a small launch lie right behind its rows; silu's rows are
-         * pairs, so their first ones are the same numbers. */
+        /* The addends of a small launch come right after its rows; silu's rows are two
+         * rows each, so the first ones have the same numbers. */
         few.live = few.T = LIVE;
         float *y = malloc(2 * live * 4);
         memcpy(y, x, live * 4);
@@ -369,11 +368,12 @@ enum { N_BLOCK = 96, N_LAYER = 2 };
 struct att {                   /* a step through one layer */
     int H, K, D, rot, B, norm; /* norm 2: one over all heads */
     int interleaved, offset;   /* offset: of the norms' weights */
-    int n_all, all_share; /* norm 2: ranks whose heads it goes over; 0: qkv's alone */
+    int n_all, all_share;      /* norm 2: all heads and ranks that the norm covers;
+                           * 0: only those of qkv */
     enum fdk_dtype t, act;
     struct k_step s;
     float *qkv, *all, *norms, *inv_freq, *head_scale;
-    char *kv; /* what the pool holds before */
+    char *kv; /* content of the pool before */
     size_t n_qkv, kv_bytes;
 };
 
@@ -403,7 +403,7 @@ static void
 att_new(struct att *a, int n_row, int most)
 {
     random_step(&a->s, n_row, most, a->B, N_BLOCK / n_row);
-    /* Each row has blocks of its own, in the table of its state slot. */
+    /* Each row has its own blocks, in the table of its state slot. */
     for (int r = 0; r < n_row; r++) {
         a->s.state[r] = (r * 3 + 5) % K_MAX_ROW;
         for (int i = 0; i < K_STRIDE; i++)
@@ -434,7 +434,7 @@ att_new(struct att *a, int n_row, int most)
     struct fdk_kv kv = att_kv(a);
     a->kv_bytes = N_BLOCK * kv.block_bytes;
     a->kv = malloc(a->kv_bytes);
-    /* Numbers of every type: floats of 0.5 to 1, small bytes. */
+    /* Bytes that are numbers in every type: floats of 0.5 to 1, small integers. */
     for (size_t i = 0; i < a->kv_bytes; i++)
         a->kv[i] = (char)(a->t == FDK_F32 || a->t == FDK_BF16
                 ? (i % fdk_dtype_bytes(a->t) == fdk_dtype_bytes(a->t) - 1 ? 0x3f : 0x1c)
@@ -457,7 +457,7 @@ att_free(struct att *a)
     free(a->kv);
 }
 
-/* rope_table and qkv of the step, launched for T tokens, activations of type act. */
+/* Launches rope_table and qkv of the step for T tokens, with activations of type act. */
 static struct att_out
 run_qkv(struct two_dev *t, const struct att *a, int T, enum fdk_dtype act)
 {
@@ -522,8 +522,8 @@ att_out_free(struct att_out *r)
     free(r->kv);
 }
 
-/* Stored numbers: fp32 within rounding of norm and rotation, bf16 within that
- * and a step of its own, 8-bit types a step apart where rounding tips it. */
+/* Compares stored numbers: fp32 within the rounding of norm and rotation, bf16 within
+ * that plus one step of bf16, 8-bit types at most one step apart. */
 static void
 check_kv(const struct att *a, const char *got, const char *want)
 {
@@ -554,7 +554,7 @@ check_kv(const struct att *a, const char *got, const char *want)
     }
 }
 
-/* Once more in a launch of many tokens: the same bits. */
+/* A launch of many tokens gives the same bits. */
 static void
 check_qkv(struct att *a, int n_row, int most)
 {
@@ -568,7 +568,7 @@ check_qkv(struct att *a, int n_row, int most)
     struct att_out large = run_qkv(&tw.gpu, a, T + 300, a->act);
     /* cosf and sinf of large angles within two units of 1. */
     tw_near(got.cs, want.cs, (size_t)(T * a->rot), 0, 3e-7, "rope");
-    /* One norm over all heads may be done in place for the keys too. */
+    /* A norm over all heads may change the keys in place too. */
     for (size_t row = (size_t)(a->H + 2 * a->K) * (size_t)a->D, i = 0; i < a->n_qkv;
          i += row)
         tw_near_act(got.qkv + i, want.qkv + i, a->norm == 2 ? (size_t)(a->H * a->D) : row,
@@ -609,7 +609,7 @@ qkv_against_cpu(void **state)
     (void)state;
     for (size_t ti = 0; ti < 8; ti++)
         for (size_t i = 0; i < sizeof(shape) / sizeof(shape[0]); i++) {
-            /* Of one norm over all heads 16-bit results are rounded twice. */
+            /* With one norm over all heads, 16-bit results are rounded twice. */
             if (!tw_takes(ti + i, 5) || (shape[i][5] == 2 && ti % 2 != 0))
                 continue;
             a = (struct att){ .H = shape[i][0],

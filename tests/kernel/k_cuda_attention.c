@@ -9,10 +9,10 @@
 
 /*
  * Attention on the cuda backend, for all types of KV, activations and shapes of heads,
- * against the cpu backend from the same numbers in fp32; and its plans.
+ * compared with the cpu backend on the same numbers in fp32; and its plans.
  *
- * What of the cache a row has not written is NaN on the gpu, and entries of its table
- * behind its last block name blocks that do not exist.
+ * On the GPU, cache that a row has not written is NaN, and entries of its table after its
+ * last block are ids of blocks that do not exist.
  */
 
 enum { PAD = 9, LAYERS = 2, LAYER = 1, NO_BLOCK = 0x7ffffff0 };
@@ -20,19 +20,20 @@ enum { PAD = 9, LAYERS = 2, LAYER = 1, NO_BLOCK = 0x7ffffff0 };
 struct job {
     int H, K, D, B;
     enum fdk_dtype t; /* of the cache */
-    int window;       /* of both devices' launches; 0: none */
-    int other_window; /* the plan is also for layers without one */
-    int n_own;        /* ranks that share the tokens, of which the devices are one */
-    int first_plan;   /* with the plan of the first of them, as in a group */
+    int window;       /* window of the launches on both devices; 0: none */
+    int other_window; /* the plan is also for layers without a window */
+    int n_own;        /* number of ranks that share the tokens; the devices
+                       * act as one of them */
+    int first_plan;   /* use the plan of the first of them, as in a group */
     float softcap;
     struct k_step s;
     float *qkv;  /* (K_MAX_TOK, (H + 2 K) D), bf16 numbers */
-    char *kv[2]; /* the pool: of the cpu, of the gpu */
+    char *kv[2]; /* the pools of the cpu and of the gpu */
     float head_scale[LAYERS * 2 * 64];
     struct fdk_kv layout;
     size_t kv_bytes;
-    int n_block, next; /* blocks given away */
-    uint32_t done;     /* of the last run, and tiles of its plan */
+    int n_block, next; /* blocks in all; next free one */
+    uint32_t done;     /* n_done after the last run, and the number of its plan's tiles */
     int32_t tiles;
 };
 
@@ -83,7 +84,8 @@ job_free(void)
     free(job.qkv);
 }
 
-/* Before rows are made: keys and values are in n_own shares, and share `own` is here. */
+/* Call it before adding rows: keys and values are in n_own shares, and
+ * share `own` is here. */
 static void
 job_share(int n_own, int own)
 {
@@ -95,7 +97,7 @@ job_share(int n_own, int own)
     assert_non_null(job.qkv);
 }
 
-/* Numbers of a token: its queries, keys and values, of all that ask; its result. */
+/* Elements of a token: its queries, keys and values for all ranks; of its result. */
 static size_t
 qkv_row(void)
 {
@@ -114,7 +116,7 @@ y_type(enum fdk_dtype act)
     return job.n_own > 1 ? FDK_F32 : act;
 }
 
-/* One head's vector at a slot, numbers of about 1. */
+/* Writes one head's vector at a slot, numbers of about 1. */
 static void
 put_vector(int slot, int head, int value, uint64_t *seed)
 {
@@ -141,9 +143,9 @@ put_vector(int slot, int head, int value, uint64_t *seed)
     }
 }
 
-/* A row of n tokens after `before` others. Its numbers come from seed and position, so
- * that other cuts of the same row have the same. Every second row goes on from its
- * state's last token: its history is there before the step. */
+/* Adds a row of n tokens after `before` others. Its numbers follow from seed and
+ * position, so other chunks of the same row have the same numbers. Every second row
+ * continues from its state's last token: its history is there before the step. */
 static void
 job_row(int n, int before, uint64_t seed)
 {
@@ -169,7 +171,7 @@ job_row(int n, int before, uint64_t seed)
     tw_as_act(job.qkv + (size_t)first * width, (size_t)n * width, FDK_BF16);
 }
 
-/* Rows of up to `most` tokens, some of one. */
+/* Adds rows of up to `most` tokens, some of one token. */
 static void
 random_rows(int n_row, int most, int history)
 {
@@ -185,7 +187,8 @@ random_rows(int n_row, int most, int history)
 
 struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
-    struct fdk_attention_args a, plan_a; /* plan_a: of a layer that the plan is told of */
+    struct fdk_attention_args a, plan_a; /* plan_a: the layer for
+                                          * which the plan is made */
     struct fdk_att_plan_args p;
     char *step;
 };
@@ -257,7 +260,7 @@ launch_ops(struct launch *l, struct two_dev *t)
     OK(t->d.ops->attention(&l->a, t->d.st));
 }
 
-/* y as floats; behind the step's tokens it must still be poison. */
+/* Returns y as floats; after the step's tokens it must still be poison. */
 static float *
 launch_read(struct launch *l, struct two_dev *t)
 {
@@ -285,8 +288,8 @@ run(struct two_dev *t, int T, enum fdk_dtype act)
     return y;
 }
 
-/* fp32: sums in another order move weights by some 1e-5 of themselves. bf16: weights
- * lose 2^-9 of themselves before they meet values of up to 4. */
+/* Tolerances. fp32: sums in another order change weights by some 1e-5 relative. bf16:
+ * weights are rounded by 2^-9 relative before they multiply values of up to 4. */
 static void
 compare(const float *got, const float *want, enum fdk_dtype act)
 {
@@ -349,7 +352,7 @@ every_type_and_shape(void **state)
 
 static const int dims[] = { 64, 80, 96, 128, 192, 256 };
 
-/* Every head dim that kernels of their own know, with windows and caps. */
+/* Every head dim with its own kernels, with windows and caps. */
 static void
 windows_and_caps(void **state)
 {
@@ -371,7 +374,7 @@ windows_and_caps(void **state)
     }
 }
 
-/* The plain kernel, for types and head dims that have no other. */
+/* The plain kernel, for types and head dims without their own kernel. */
 static void
 windows_of_the_plain_kernel(void **state)
 {
@@ -389,7 +392,8 @@ windows_of_the_plain_kernel(void **state)
     }
 }
 
-/* A share's results, and the logarithms of its sums of weights; -Inf: no key is here. */
+/* Compares a share's results and the logarithms of its sums of weights; -Inf: no
+ * key is in the share. */
 static void
 compare_shares(const float *got, const float *want)
 {
@@ -406,7 +410,8 @@ compare_shares(const float *got, const float *want)
     }
 }
 
-/* Two layers of one plan, the same: what the first leaves must not show in the second. */
+/* Runs two equal layers with one plan: the second must not see anything
+ * left by the first. */
 static float *
 run_twice(struct two_dev *t, int T)
 {
@@ -439,7 +444,8 @@ check_shares(int twice)
     free(want);
 }
 
-/* Decoding rows, of which little or nothing may be here, next to rows of several tokens. */
+/* Decoding rows, of which few or no tokens may be in the share, together with
+ * rows of several tokens. */
 static void
 keys_in_shares(void **state)
 {
@@ -466,9 +472,9 @@ keys_in_shares(void **state)
     }
 }
 
-/* A share's results, with the query heads of all ranks in one head set, in one of two halves,
- * or in several, for rows that have none of their tokens here, or about a multiple of 16 or
- * of a chunk. */
+/* A share's results, with the query heads of all ranks in one head set, in one of
+ * two halves, or in several, for rows with no tokens in the share, or about a
+ * multiple of 16 or of a chunk. */
 static void
 heads_of_all_ranks(void **state)
 {
@@ -492,7 +498,8 @@ heads_of_all_ranks(void **state)
     }
 }
 
-/* Shares of rows that several blocks have, and blocks that have several rows. */
+/* Shares of rows that are divided among thread blocks, and thread blocks
+ * with several rows. */
 static void
 shares_of_many_blocks(void **state)
 {
@@ -520,7 +527,8 @@ shares_of_many_blocks(void **state)
     }
 }
 
-/* Each block goes some times through its room for chunks of head sets of two halves. */
+/* Each thread block reuses its buffer for chunks several times, with head
+ * sets of two halves. */
 static void
 long_shares(void **state)
 {
@@ -536,7 +544,7 @@ long_shares(void **state)
     }
 }
 
-/* Rows that many blocks share, with short ones between them. */
+/* Rows divided among many thread blocks, with short rows between them. */
 static void
 long_histories(void **state)
 {
@@ -555,7 +563,7 @@ long_histories(void **state)
     }
 }
 
-/* Ends of units, chunks and blocks. */
+/* Lengths at the ends of KV tiles, chunks and blocks. */
 static void
 edges(void **state)
 {
@@ -600,7 +608,7 @@ layers_of_one_plan(void **state)
     }
 }
 
-/* Recorded once, replayed for steps of other rows, lengths and blocks. */
+/* Recorded once and replayed for steps with other rows, lengths and blocks. */
 static void
 steps_of_one_graph(void **state)
 {
@@ -637,8 +645,8 @@ steps_of_one_graph(void **state)
     }
 }
 
-/* Rows that are new in a step and have blocks that its first row fills in it. The keys and
- * values before are finite, so that reading them too early shows in the sums alone. */
+/* New rows of a step that share blocks which its first row fills in the same step. The
+ * earlier keys and values are finite, so reading too early shows only in the sums. */
 static void
 share_blocks(void)
 {
@@ -654,7 +662,7 @@ share_blocks(void)
     }
 }
 
-/* As a step's second layer: the plan is older than the keys and values. */
+/* Runs as a step's second layer: the plan is older than the keys and values. */
 static float *
 run_layer(struct two_dev *t, enum fdk_dtype act)
 {
@@ -672,7 +680,8 @@ run_layer(struct two_dev *t, enum fdk_dtype act)
         .layer = LAYER,
         .eps = 1e-6f,
         .act = act };
-    OK(ops->stream_delay(t->d.st, 200000)); /* so that all of it is there to overlap */
+    OK(ops->stream_delay(t->d.st, 200000)); /* so that all launches are
+                                             * queued and can overlap */
     OK(ops->att_plan(&l.p, t->d.st));
     OK(ops->qkv(&q, t->d.st));
     OK(ops->attention(&l.a, t->d.st));
@@ -702,7 +711,7 @@ blocks_of_the_same_step(void **state)
     }
 }
 
-/* A step of nothing, as the one that warms a size up, and one after it. */
+/* An empty step, as for warming a size up, and a step after it. */
 static void
 empty_steps(void **state)
 {
@@ -735,8 +744,8 @@ empty_steps(void **state)
 
 static int window_of_rows, n_differ;
 
-/* Tokens at .. at + n of the row of seed 5, alone or in a batch of two rows, against `whole`,
- * which begins at token `from`. */
+/* Compares tokens at .. at + n - 1 of the row of seed 5, alone or in a batch of two rows,
+ * with `whole`, which begins at token `from`. */
 static void
 same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n,
     const float *whole, int from)
@@ -766,7 +775,8 @@ same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n
     }
 }
 
-/* A token's bits, whatever else is in the step and however the row was cut. */
+/* A token has the same bits whatever else is in the step and however the row was
+ * divided into chunks. */
 static void
 rows_stand_alone(void **state)
 {
@@ -875,7 +885,7 @@ bad_arguments(void **state)
     job_free();
 }
 
-/* Where no tensor map can be made, other kernels compute the same. */
+/* If no tensor map can be made, other kernels compute the same result. */
 static void
 without_tensor_maps(void **state)
 {

@@ -11,19 +11,19 @@
 #include <errno.h>
 
 /*
- * Matrix products of the cuda backend against the cpu backend: fresh random
- * data, odd sizes, padding that must not be touched, poison behind every
- * buffer and in the rows of x that are not live. Sums of K products are taken
- * in another order, so the tolerance is a small multiple of their rounding.
+ * Matrix products of the cuda backend compared with the cpu backend: fresh random data,
+ * odd sizes, padding that must not be touched, poison after every buffer and in the rows
+ * of x that are not live. K products are added in another order, so the tolerance is a
+ * small multiple of the rounding of their sum.
  */
 
 enum {
     PAD = 3,     /* launch sizes exceed the live counts by this */
-    FEW = 8,     /* up to here a row's bits are the same everywhere */
+    FEW = 8,     /* up to this number of rows a row's bits do not depend on the launch */
     STREAM = 128 /* rows of a launch that streams 16-bit weights */
 };
 
-struct kind { /* of weights, activations, results */
+struct kind { /* types of weights, activations, results */
     enum fdk_dtype w, act, y;
 };
 static const struct kind kinds[] = {
@@ -61,7 +61,7 @@ random_mat(struct mat *m)
     tw_normal(x, nx);
     tw_normal(s, ns);
     tw_normal(b, (size_t)m->N);
-    /* Numbers that a 16-bit type holds: rounding x is then no difference. */
+    /* Numbers that are exact in a 16-bit type, so that rounding x makes no difference. */
     for (size_t i = 0; i < nx && m->kind.w != FDK_F32; i++)
         x[i] = m->kind.w == FDK_F16 ? (float)k_from_half(k_to_f16(x[i]), FDK_F16)
                                     : (float)k_from_half(k_to_bf16(x[i]), FDK_BF16);
@@ -89,8 +89,8 @@ free_mat(struct mat *m)
     free((void *)(uintptr_t)m->w);
 }
 
-/* Rows first .. of `split` at a time; rows beyond T are poison or anything. The cpu
- * takes and gives fp32. Returns the T live rows as floats, ldy apart. */
+/* Launches rows from `first` on, `split` at a time; rows beyond T are poison or anything.
+ * The cpu uses fp32. Returns the T live rows as floats with stride ldy. */
 static float *
 run_gemm(struct two_dev *t, const struct mat *m, int split)
 {
@@ -130,8 +130,8 @@ run_gemm(struct two_dev *t, const struct mat *m, int split)
     return y;
 }
 
-/* fp32 sums of K products in another order: their rounding grows like the
- * root of K; quantized weights reach 128 times their scale. */
+/* Rounding of fp32 sums of K products in another order grows with the root of K;
+ * quantized weights reach 128 times their scale. */
 static void
 gemm_against_cpu(void **state)
 {
@@ -179,9 +179,9 @@ gemm_against_cpu(void **state)
         }
 }
 
-/* A row's bits do not depend on how many rows a launch has: always with fp32 weights, with
- * 16-bit ones up to STREAM rows and within each range of rows above (doc/kernels.md),
- * and with all when the device was opened so. Quantized: k_cuda_quant.c. */
+/* A row's bits do not depend on how many rows a launch has: always for fp32 weights; for
+ * 16-bit weights up to STREAM rows and within each range of rows above (doc/kernels.md);
+ * for all weights on a deterministic device. Quantized weights: k_cuda_quant.c. */
 static const struct {
     int rows, range;
 } splits[] = {
@@ -217,7 +217,7 @@ rows_stand_alone(const struct mat *m, int exact, size_t from)
         } else if (splits[k].range == range) {
             tw_same(got, same, n * 4, "gemm rows of a range");
         } else {
-            /* Two results of bf16 may have been rounded to neighbours. */
+            /* Two bf16 results may be rounded to neighbours. */
             tw_near(got, few, n, m->kind.y == FDK_BF16 ? 0x1p-7 : 2e-6, 2e-6 * m->K,
                 "few or many");
             free(same);
@@ -254,8 +254,9 @@ gemm_rows_stand_alone(void **state)
         }
 }
 
-/* What x holds beyond the live rows, finite or not, meets no live row, and none may
- * be live: of a small K, of one whose parts are all there, several tiles of w a block. */
+/* Content of x beyond the live rows, finite or not, does not affect live rows, and
+ * there may be no live row: with a small K, a K with all stages, and several tiles of
+ * w per thread block. */
 static void
 ignores_dead_rows(int T, int K, int live)
 {
@@ -315,7 +316,7 @@ gemm_ignores_dead_rows(void **state)
         }
 }
 
-/* Both are one launch. */
+/* Returns whether the two operations are one launch. */
 static int
 joins(int T, int F, int over_x)
 {
@@ -325,7 +326,7 @@ joins(int T, int F, int over_x)
             (T > STREAM && !tw.deterministic && F % 16 == 0));
 }
 
-/* y = silu_mul of a product, as a program; fused 0: two launches. */
+/* Runs y = silu_mul of a product as a program; fused 0: as two launches. */
 static unsigned char *
 silu_behind(const struct fdk_gemm_args *a, void *y, int fused)
 {
@@ -345,8 +346,8 @@ silu_behind(const struct fdk_gemm_args *a, void *y, int fused)
     return tw_read(&tw.gpu, y, (size_t)a->T * (size_t)a->N);
 }
 
-/* More rows: of two launches the GEMM may add K in another order, and rounds before it adds
- * a bias. */
+/* More rows: as two launches, the GEMM may add K in another order, and rounds
+ * before it adds a bias. */
 static void
 silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
 {
@@ -364,8 +365,9 @@ silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
     free(b);
 }
 
-/* A product of gate and up with silu_mul behind it: one launch where that is made for it,
- * up to STREAM rows to the bits of two; two where silu_mul writes what the product reads. */
+/* A product of gate and up followed by silu_mul: one launch where there is a kernel for
+ * it, up to STREAM rows with the bits of two launches; two launches if silu_mul
+ * overwrites the product's input. */
 static void
 silu_joined(int T, int live, int F, int K, int bias)
 {
@@ -445,7 +447,7 @@ gemm_joins_silu(void **state)
         { 576, 576, 5008, 320 },
         { 624, 624, 8192, 128 },
         { 600, 300, 333, 128 },
-        /* 128 or fewer of the last 256 rows: the blocks of a cluster share them */
+        /* 128 or fewer of the last 256 rows: the thread blocks of a cluster share them */
         { 384, 384, 1024, 256 },
         { 640, 640, 14336, 128 },
         { 640, 640, 1040, 4096 },
@@ -462,7 +464,7 @@ gemm_joins_silu(void **state)
             silu_joined(shape[i][0], shape[i][1], shape[i][2], shape[i][3], (int)i % 2);
 }
 
-/* fp32 activations as they come, 16-bit weights: the rounding of x is what differs. */
+/* Any fp32 activations with 16-bit weights: only the rounding of x differs. */
 static void
 gemm_rounds_activations(void **state)
 {
@@ -482,7 +484,7 @@ gemm_rounds_activations(void **state)
     free_mat(&m);
 }
 
-/* Lines of the one file in dir. */
+/* Number of lines of the only file in dir. */
 static int
 choices(const char *dir)
 {
@@ -504,7 +506,7 @@ choices(const char *dir)
     return n;
 }
 
-/* A class of rows each: 129 to 256, 384, 512, 640, 700 of up to 768. */
+/* One for each class of rows: 129 to 256, 384, 512, 640, and 700 for up to 768. */
 static void
 gemm_chooses_ahead(void **state)
 {
@@ -585,7 +587,7 @@ gemm_arguments(void **state)
     assert_int_equal(d->ops->gemm(&a, d->st), -EINVAL);
 }
 
-/* Where no tensor map can be made, other kernels compute the same. */
+/* If no tensor map can be made, other kernels compute the same result. */
 static void
 without_tensor_maps(void **state)
 {

@@ -7,10 +7,9 @@
 #include <unistd.h>
 
 /*
- * The cuda device: memory, reserved addresses, streams, events, sticky
- * errors, and graphs: a step of a one-layer model captured once at a padded
- * size and replayed for any split of tokens among rows, against the same
- * launches made eagerly, bit for bit.
+ * The cuda device: memory, reserved addresses, streams, events, sticky errors, and
+ * graphs: a step of a one-layer model captured once at a padded size and replayed for any
+ * distribution of tokens over rows, with the same bits as eager launches.
  */
 
 enum {
@@ -49,7 +48,7 @@ struct chain {
     void *emb, *w_qkv, *w_o, *w_gu, *w_down, *w_out;
     float *norm, *inv_freq;
     char *mem;
-    float *x, *cs, *logits; /* in mem, as are those */
+    float *x, *cs, *logits; /* in mem, as the buffers above */
     void *y, *qkv, *att, *o, *gu, *h, *last;
     void *plan, *scratch, *att_scratch, *sample_scratch;
     size_t plan_bytes, scratch_bytes, att_scratch_bytes, sample_scratch_bytes;
@@ -58,7 +57,8 @@ struct chain {
 struct chain_out {
     struct fdk_result res[O_PAD];
     struct fdk_row rows[K_MAX_ROW]; /* by state slot */
-    float att[T_PAD * H * D];       /* or as many of a shorter type, then poison */
+    float att[T_PAD * H * D];       /* or the same number of a
+                                     * shorter type, then poison */
     uint32_t n_done;
     int32_t n_work;
     char *kv;
@@ -186,7 +186,7 @@ tiles_new(struct chain *c)
     c->plan = c->plan_bytes > 0 ? tw_new(g, NULL, c->plan_bytes) : NULL;
 }
 
-/* Activations of type act, and weights of types that go with them. */
+/* Opens a chain with activations of type act and weights of suitable types. */
 static void
 chain_new(struct chain *c, enum fdk_dtype act)
 {
@@ -336,7 +336,7 @@ static struct fdk_graph *
 chain_capture(struct chain *c)
 {
     struct fdk_graph *graph = NULL;
-    chain_launch(c); /* takes the room that products need */
+    chain_launch(c); /* allocates the scratch that products need */
     OK(g->d.ops->graph_begin(g->d.st));
     chain_launch(c);
     OK(g->d.ops->graph_end(g->d.st, &graph));
@@ -344,7 +344,7 @@ chain_capture(struct chain *c)
     return graph;
 }
 
-/* n tokens over n_row rows with histories of up to `before` tokens. */
+/* Draws a step of n tokens over n_row rows with histories of up to `before` tokens. */
 static void
 chain_step(struct chain *c, int n_row, const int *n, const int *before)
 {
@@ -377,7 +377,7 @@ chain_step(struct chain *c, int n_row, const int *n, const int *before)
     (void)tw_step(g, &c->s, &c->d_step);
 }
 
-/* Put everything back, poison what a step must write itself, then run. */
+/* Restores the state, poisons all buffers that a step must write itself, then runs it. */
 static void
 chain_run(struct chain *c, struct fdk_graph *graph, struct chain_out *ret)
 {
@@ -471,7 +471,7 @@ a2_a4_a5_a6_replay_equals_eager(void **state)
     every_split(FDK_BF16);
 }
 
-/* A step of nothing ends, and leaves everything as it was. */
+/* An empty step completes and changes nothing. */
 static void
 nothing(enum fdk_dtype act)
 {
@@ -566,7 +566,7 @@ a13_allocation_in_a_capture_fails(void **state)
     assert_null(p);
     assert_int_not_equal(k->graph_end(g->d.st, &graph), 0);
     assert_null(graph);
-    /* Refused, not broken. */
+    /* Refused, but the device still works. */
     assert_string_equal(k->error_text(g->d.ctx, 0), "");
     OK(k->stream_sync(g->d.st));
     OK(k->mem_alloc(g->d.ctx, 0, 1 << 20, &p));
@@ -730,7 +730,7 @@ now_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* The host sees how far a stream is, in a recording and out of it. */
+/* The host sees the progress of a stream, inside and outside a graph. */
 static void
 marks(void **state)
 {
@@ -805,7 +805,7 @@ streams_and_events(void **state)
     tw_free(g);
 }
 
-/* The clock's base moves on and stays the host's. */
+/* The base of the device clock advances and stays equal to the host's clock. */
 static void
 clock_does_not_drift(void **state)
 {
@@ -859,7 +859,7 @@ bad_token_fails_the_context(void **state)
     assert_string_equal(fdk_ops_cuda.error_text(g->d.ctx, 0), "");
 }
 
-/* Last: nothing on this device works afterwards. */
+/* The last test: nothing on this device works afterwards. */
 static void
 sticky_after_a_wild_pointer(void **state)
 {
@@ -872,7 +872,7 @@ sticky_after_a_wild_pointer(void **state)
     (void)state;
     OK(k->event_new(g->d.ctx, 0, &ev));
     OK(k->stream_fail(g->d.st));
-    /* Nothing that was launched behind it is seen. */
+    /* Results of later launches are not visible. */
     (void)k->copy(g->d.st, &byte, p, 1);
     assert_int_equal(k->stream_sync(g->d.st), -EIO);
     printf("error_text: %s\n", k->error_text(g->d.ctx, 0));

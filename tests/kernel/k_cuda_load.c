@@ -8,9 +8,8 @@
 #include "kernels/cpu/cpu.h"
 
 /*
- * Weights on the cuda backend against the loader's own functions on the host,
- * bit for bit: widening, quantization, random weights, and whole checkpoints
- * loaded both ways.
+ * Weights on the cuda backend compared to the bit with the loader's functions on the
+ * host: conversion, quantization, random weights, and whole checkpoints loaded both ways.
  */
 
 static const struct qnt schemes[] = { { FDK_F32, 0 }, { FDK_I8, 0 }, { FDK_I8, 32 },
@@ -50,8 +49,8 @@ widens_every_half(void **state)
 
 /* ---- quantization ---- */
 
-/* Rows of many magnitudes: ordinary ones, zeros, subnormals, ties of sign, and
- * values whose quotients lie halfway. */
+/* Rows of many magnitudes: ordinary ones, zeros, subnormals, equal magnitudes of both
+ * signs, and values whose quotients are half way between integers. */
 static float
 element(int kind, int i)
 {
@@ -184,8 +183,8 @@ finds_the_first_bad_weight(void **state)
 
 /* ---- windows of columns ---- */
 
-/* Rows of which the weight has some columns: as the cpu backend packs them. bad_at: an element
- * that is not finite, -1 none. */
+/* Rows of which a weight has only some columns are packed as on the cpu backend. bad_at:
+ * element that is not finite, -1: none. */
 static void
 pack_window(enum fdk_dtype from, struct fdk_weight w, int x_cols, int x_at, int row_scale,
     int bad_at)
@@ -245,11 +244,11 @@ windows_equal_the_host(void **state)
 
                 w.group = schemes[s].dtype == FDK_F32 ? 0 : qnt_group(&schemes[s], cols[c]);
                 pack_window(from, w, all, at, row_scale, -1);
-                if (w.group > 0) /* in the window, and elsewhere in its row */
+                if (w.group > 0) /* a NaN in the window, and elsewhere in its row */
                     for (int k = 0; k < 2; k++)
                         pack_window(from, w, all, at, row_scale,
                             3 * all + (k == 0 ? at + 1 : (at + all - 1) % all));
-                if (w.group > 0) /* as they are */
+                if (w.group > 0) /* not quantized */
                     pack_window(w.format, w, all, at, row_scale, -1);
             }
     for (int rank = 0; rank < 4; rank++)
@@ -257,7 +256,7 @@ windows_equal_the_host(void **state)
             200, 50 * rank, 0, -1);
 }
 
-/* Of the scales alone, too. */
+/* Also for the scales only. */
 static void
 windows_of_scales(void **state)
 {
@@ -363,7 +362,7 @@ dummies_equal_the_host(void **state)
 
 #define MAX_RANK 4
 
-/* What n ranks have, all on one device. */
+/* Loads the weights of n ranks, all on one device. */
 static char *
 load(struct two_dev *t, struct wts_plan *wp, int32_t n, int uring, size_t buffer)
 {
@@ -383,7 +382,8 @@ load(struct two_dev *t, struct wts_plan *wp, int32_t n, int uring, size_t buffer
     return copy;
 }
 
-/* A plan for n ranks, or NULL: the model or its groups cannot be divided so. */
+/* Makes a plan for n ranks, or NULL if the model or its scale groups
+ * cannot be divided. */
 static struct wts_plan *
 plan(const char *path, int32_t n, const struct qnt *q, int dummy, struct mdl_program **ret)
 {

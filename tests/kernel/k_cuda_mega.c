@@ -6,10 +6,10 @@
 #include "tests/kernel/k_two.h"
 
 /*
- * The cuda backend's one kernel for the layers of a step of one row: eagerly and from a
- * graph, against the same program with each operation as a kernel of its own and a sync
- * after each. Each operation writes a region of its own; of one row, those between the
- * layers' ends need not be there.
+ * The cuda backend's one kernel for the layers of a step of one row: eager and in a
+ * graph, compared with the same program run as one kernel per operation with a sync after
+ * each. Each operation writes its own region; with one row, regions between the ends of
+ * layers need not be written.
  */
 
 enum {
@@ -22,7 +22,7 @@ enum {
     OPS = 1300
 };
 
-/* Regions: what each of N_KV layers writes, then what a step does. */
+/* Regions: results of each of N_KV layers, then those of a step. */
 enum { Y, Q, ATT, O, Z, GU, HIDDEN, DOWN, PART };
 enum { X = N_KV * PART, CS, TOP, LAST, LOGITS, DONE, REGION };
 
@@ -30,9 +30,9 @@ static struct two_dev *const g = &tw.gpu;
 
 struct shape {
     enum fdk_dtype w;
-    int group, down_group; /* elements that share a scale, 0: a row's */
+    int group, down_group; /* elements that share a scale, 0: a whole row */
     int C, F, H, K, D, block, rot, V;
-    int norms, bias; /* of q and k; of the qkv product */
+    int norms, bias; /* norms of q and k; bias of the qkv product */
 };
 static const struct shape shapes[] = {
     { FDK_I8, 0, 0, 1024, 1536, 8, 2, 128, 16, 128, 1003, 1, 1 },
@@ -55,9 +55,9 @@ struct matrix {
     int N, K, group;
     enum fdk_dtype t;
 };
-struct region { /* T_MAX rows and another one, which stays poison */
+struct region { /* T_MAX rows and one more, which stays poison */
     size_t at;
-    int width, ld, bytes; /* elements, and bytes of one */
+    int width, ld, bytes; /* width and ld in elements; bytes of an element */
 };
 struct chain {
     struct shape s;
@@ -65,13 +65,15 @@ struct chain {
     struct fdk_batch b;
     struct fdk_kv kv;
     int n_layer;
-    int alone, differ;     /* each operation by itself, and a sync; the two ways do */
-    struct fdk_op op[OPS]; /* of the bound program */
+    int alone, differ;     /* alone: run each operation by itself, with a sync; differ:
+                            * the results of both ways may differ */
+    struct fdk_op op[OPS]; /* operations of the bound program */
     int n_op;
     struct fdk_bound *bound;
-    double worst[2];       /* of the first layer, of the rest */
-    size_t kv_from, bytes; /* regions, then KV */
-    char *init, *want;     /* of any step; of this one, before and then after it */
+    double worst[2];       /* largest distance: in the first layer, in the others */
+    size_t kv_from, bytes; /* offset of KV after the regions, and total size */
+    char *init, *want;     /* initial content of any step; content before, then
+                            * expected after this step */
     int32_t table[K_MAX_ROW * STRIDE];
     struct region region[REGION];
     struct matrix qkv[N_KV], o[N_KV], gu[N_KV], down[N_KV], out;
@@ -84,7 +86,7 @@ struct chain {
     struct fdk_graph *graph;
 };
 
-/* Roughly normal numbers of type t. */
+/* Makes roughly normal numbers of type t. */
 static void *
 random_new(size_t n, enum fdk_dtype t, float mean, float deviation)
 {
@@ -98,7 +100,7 @@ random_new(size_t n, enum fdk_dtype t, float mean, float deviation)
     return a.y;
 }
 
-/* Products of numbers around 1 come out around 1. */
+/* Makes a matrix whose products with numbers around 1 are around 1. */
 static struct matrix
 matrix_new(enum fdk_dtype t, int N, int K, int group)
 {
@@ -131,7 +133,7 @@ layers_new(struct chain *c, const struct shape *s)
         c->gu[i] = matrix_new(s->w, 2 * s->F, s->C, s->group);
         c->down[i] = matrix_new(s->w, s->C, s->F, s->down_group);
     }
-    /* Of an odd vocabulary in 16 bits, as models mostly have them. */
+    /* 16-bit weights if the vocabulary is odd, as in most models. */
     c->out = matrix_new(s->V % 2 ? FDK_BF16 : s->w, s->V, s->C, s->group);
     for (int i = 0; i < REGION; i++) {
         struct region *r = &c->region[i];
@@ -154,7 +156,8 @@ at(const struct chain *c, int region)
     return c->mem + c->region[region].at;
 }
 
-/* What attention needs besides a layer's regions, and the plan of a step. */
+/* Makes the buffers that attention needs besides a layer's regions, and
+ * the plan of a step. */
 static void
 plan_new(struct chain *c, const struct shape *s)
 {
@@ -209,7 +212,7 @@ chain_new(struct chain *c, const struct shape *s)
     c->want = malloc(c->bytes);
     memset(c->init, TW_POISON, c->kv_from);
     tw_get(g, c->init + c->kv_from, random_new(kv_bytes / 2, FDK_BF16, 0, 1), kv_bytes);
-    memset(c->init + c->kv_from, 0xff, c->kv.block_bytes); /* of no row: not a number */
+    memset(c->init + c->kv_from, 0xff, c->kv.block_bytes); /* belongs to no row: NaN */
     plan_new(c, s);
 }
 
@@ -220,7 +223,7 @@ chain_free(struct chain *c)
         fdk_dtype_name(c->s.w), c->s.group, c->s.down_group, c->worst[0], c->worst[1]);
     g->d.ops->graph_free(c->graph);
     fdk_unbind(c->bound);
-    assert_true(c->differ || c->s.group == 256); /* else the one kernel never ran */
+    assert_true(c->differ || c->s.group == 256); /* otherwise the one kernel never ran */
     tw_free(g);
     free(c->init);
     free(c->want);
@@ -368,8 +371,8 @@ chain_launch(struct chain *c)
     OK(rc);
 }
 
-/* Of one row: all layers are launches of 128 at most, but where the kernel lacks the
- * weights' groups. */
+/* In a step of one row all 9 operations of every layer must be in launches of the one
+ * kernel, unless it does not support the weights' groups. */
 static void
 check_launches(const struct chain *c)
 {
@@ -383,7 +386,7 @@ check_launches(const struct chain *c)
     assert_int_equal(n, c->n_op - fused + (fused > 0 ? (c->n_layer + 127) / 128 : 0));
 }
 
-/* Where keys of layer i % N_KV, head i / N_KV are. */
+/* Address of the keys of layer i % N_KV, head i / N_KV. */
 static char *
 keys_at(const struct chain *c, char *mem, int slot, int i)
 {
@@ -392,7 +395,7 @@ keys_at(const struct chain *c, char *mem, int slot, int i)
         (size_t)((i / N_KV * c->s.block + slot % c->s.block) * c->s.D) * 2;
 }
 
-/* n tokens after `before` others. What lies behind these is no number. */
+/* A step of n tokens after `before` others. Cache after these is NaN. */
 static void
 step_row(struct chain *c, int n, int before, int *block, int odd)
 {
@@ -418,16 +421,16 @@ step_row(struct chain *c, int n, int before, int *block, int odd)
     }
     s->q_start[r + 1] = s->n_tok;
     s->kv_len[r] = end;
-    if (n < 2 || tw_int(0, 1)) /* a chunk may have no output */
+    if (n < 2 || tw_int(0, 1)) /* a chunk need not have an output */
         s->out[s->n_out++] = (struct fdk_out){ .tok = s->n_tok - 1, .row = r };
 }
 
-/* A row's blocks come in a random order; entries of the table beyond are block 0. */
+/* Gives a row its blocks in random order; later entries of its table are block 0. */
 static void
 chain_step(struct chain *c, int n_row, const int *n, const int *before)
 {
     struct k_step *s = &c->step;
-    int odd = 10 * tw_int(0, 9) + 3, block = 1; /* no multiple of 2 or 5 */
+    int odd = 10 * tw_int(0, 9) + 3, block = 1; /* not a multiple of 2 or 5 */
     k_step_init(s);
     memset(s->ids, TW_POISON, (size_t)((char *)s->q_start - (char *)s->ids));
     memset(s->out, TW_POISON, sizeof(s->out));
@@ -492,14 +495,14 @@ near_row(struct chain *c, int region, const char *got, const char *want, int n)
     }
 }
 
-/* What a region holds is there after a step. */
+/* Returns whether a region is written by a step. */
 static int
 region_kept(const struct chain *c, int region)
 {
     return c->att.T > 1 || region >= X || region == (c->n_layer - 1) % N_KV * PART + DOWN;
 }
 
-/* Live rows, keys and values are near, all else is as it was. */
+/* Checks that live rows, keys and values are near, and everything else is unchanged. */
 static void
 near_memory(struct chain *c, char *got, char *plain)
 {
@@ -560,7 +563,7 @@ chain_capture(struct chain *c, int T)
     OK(g->d.ops->graph_end(g->d.st, &c->graph));
 }
 
-/* All counts of tokens, in rows of 1 to 4, the first one's history now and then long. */
+/* All counts of tokens, in rows of 1 to 4; the first row's history is sometimes long. */
 static void
 every_count(struct chain *c, int T)
 {
@@ -578,7 +581,8 @@ every_count(struct chain *c, int T)
     }
 }
 
-/* Where units of 16 tokens, and their shares among blocks, begin and end. */
+/* Lengths at which KV tiles of 16 tokens, and their shares among thread
+ * blocks, begin and end. */
 static void
 every_length(struct chain *c)
 {
@@ -610,7 +614,7 @@ steps_equal_single_operations(void **state)
     }
 }
 
-/* Layers take turns at the same regions and the same KV. */
+/* Layers use the same regions and the same KV in turn. */
 static void
 more_layers_than_a_launch_holds(void **state)
 {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cuda backend's one kernel for the layers of a step of one row, on ranks that share a
- * model: against the same program with each operation as a kernel of its own, eagerly and from
- * a graph; a rank that does not come, and ranks that have not bound the same.
+ * The cuda backend's one kernel for the layers of a step of one row, on ranks that share
+ * a model: compared with the same program run as one kernel per operation, eager and in a
+ * graph; a rank that does not arrive, and ranks that have bound different programs.
  */
 #include "config.h"
 
@@ -19,9 +19,9 @@ enum {
     SCRATCH = 32 << 20
 };
 
-struct shape { /* of a rank */
+struct shape { /* shape of a rank */
     enum fdk_dtype w;
-    int group; /* elements that share a scale, 0: a row's */
+    int group; /* elements that share a scale, 0: a whole row */
     int C, F, H, K, D;
 };
 static const struct shape shapes[] = {
@@ -36,8 +36,8 @@ static const struct shape shapes[] = {
 
 struct rank {
     struct fdk_batch b;
-    void *step, *x, *top, *kv; /* of a step, and what it leaves */
-    void *x0, *kv0;            /* before it */
+    void *step, *x, *top, *kv; /* arrays of a step, and its results */
+    void *x0, *kv0;            /* initial content of x and kv */
     struct fdk_att_plan_args plan;
     struct fdk_attention_args att;
     struct fdk_op op[OPS];
@@ -52,7 +52,7 @@ static struct chain {
     struct rank r[FDK_MAX_RANKS];
 } c;
 
-/* What all ranks leave: the residual stream, its norm, the KV cache. */
+/* Results of all ranks: the residual stream, its norm, the KV cache. */
 struct left {
     float *x[FDK_MAX_RANKS];
     uint16_t *top[FDK_MAX_RANKS], *kv[FDK_MAX_RANKS];
@@ -202,7 +202,7 @@ program(int q)
     norm(r, r->top, down, w);
 }
 
-/* What attention needs besides a layer's buffers, and the plan of a step. */
+/* Makes the buffers that attention needs besides a layer's, and the plan of a step. */
 static void
 plan_new(int q)
 {
@@ -278,7 +278,7 @@ chain_free(int guards)
 
 /* ---- steps ------------------------------------------------------------------------ */
 
-/* One token after `before` others. */
+/* A step of one token after `before` others. */
 static void
 step_put(int before)
 {
@@ -326,7 +326,8 @@ rank_launch(int q, int fused)
         OK(fdk_launch(r->bound, &s, &l[i], c.s.st[q]));
 }
 
-/* All layers are one launch, but for the sum behind the last one, which goes with the norm. */
+/* All layers are one launch, except the sum after the last one, which is
+ * launched with the norm. */
 static void
 check_launches(void)
 {
@@ -350,7 +351,7 @@ left_free(struct left *l)
     }
 }
 
-/* What is left, which all ranks have alike but for the KV cache. */
+/* Collects the results, which must be equal on all ranks except for the KV cache. */
 static struct left
 left_now(void)
 {
@@ -391,7 +392,7 @@ left_same(const struct left *a, const struct left *b)
     }
 }
 
-/* |got - want| over |want|. */
+/* |got - want| / |want|. */
 static double
 distance(const void *got, const void *want, size_t n, enum fdk_dtype t)
 {
@@ -407,7 +408,8 @@ distance(const void *got, const void *want, size_t n, enum fdk_dtype t)
     return sqrt(diff / (all > 0 ? all : 1));
 }
 
-/* Keys and values that either way has written: those of one token, and near. */
+/* Distance of the keys and values that the two ways have written, which must be
+ * those of one token. */
 static double
 kv_distance(const uint16_t *got, const uint16_t *want, const uint16_t *before)
 {
@@ -458,7 +460,7 @@ capture(void)
     }
 }
 
-/* Replays that follow each other at once, the ranks in turns. */
+/* Replays in direct succession, the ranks in turn. */
 static void
 replay_all(const struct left *want)
 {
@@ -509,8 +511,8 @@ t_steps(void **state)
         }
 }
 
-/* Rank 1 has bound another program too: no rank runs the one kernel, all have the bits of
- * single operations. When it is unbound they run it again. */
+/* Rank 1 has bound one more program: no rank runs the one kernel, and all get the bits of
+ * single operations. After it is unbound they run the one kernel again. */
 static void
 t_others_bound(void **state)
 {
@@ -555,7 +557,7 @@ t_never_comes(void **state)
     chain_free(0);
 }
 
-/* The host gives rank 1 up while rank 0 waits for it. */
+/* The host aborts for rank 1 while rank 0 waits for it. */
 static void
 t_told(void **state)
 {

@@ -8,34 +8,34 @@
 
 /*
  * Attention of many query tokens of a row on the cuda backend, bf16 queries and KV,
- * against the cpu backend from the same numbers in fp32. Weights are rounded to bf16
- * before they meet the values: an output of values about 1 in size is off by up to
- * 2^-9 of the sum of weights times values, and by its own rounding.
+ * compared with the cpu backend on the same numbers in fp32. Weights are rounded to bf16
+ * before they multiply the values: with values of about 1, an output has an error of up
+ * to 2^-9 of the sum of weights times values, plus its own rounding.
  *
- * What of the cache a row has not written holds NaNs, and entries of its table behind
- * its last block name blocks that do not exist.
+ * Cache that a row has not written is NaN, and entries of its table after its last block
+ * are ids of blocks that do not exist.
  */
 
 enum { MAX_KV = 6000, PAD = 9, LAYERS = 2, NO_BLOCK = 0x7ffffff0 };
 
 struct job {
     int H, K, D, B;
-    int window;       /* of both devices' launches; 0: none */
-    int other_window; /* the plan is also for layers without one */
+    int window;       /* window of the launches on both devices; 0: none */
+    int other_window; /* the plan is also for layers without a window */
     float softcap;
     struct k_step s;
     float *qkv;   /* (n_tok, (H + 2 K) D), bf16 numbers */
-    uint16_t *kv; /* the pool as the gpu has it, NaNs included */
+    uint16_t *kv; /* the pool as on the GPU, with NaNs */
     struct fdk_kv layout;
     size_t kv_bytes;
-    int n_block, next; /* blocks given away */
+    int n_block, next; /* blocks in all; next free one */
     uint32_t done;     /* n_done after the last run, and the expected number */
     int32_t tiles;
 };
 
 static struct job job;
 
-/* For rows of max_kv tokens in all. */
+/* Makes a job with room for rows of max_kv tokens in all. */
 static void
 job_new_of(int H, int K, int D, int B, int max_kv)
 {
@@ -73,7 +73,7 @@ job_free(void)
     free(job.qkv);
 }
 
-/* A row of n tokens after `before` others, its numbers from seed alone. */
+/* Adds a row of n tokens after `before` others; its numbers depend only on seed. */
 static void
 job_row(int n, int before, uint64_t seed)
 {
@@ -88,7 +88,7 @@ job_row(int n, int before, uint64_t seed)
     assert_true(job.next <= job.n_block);
     for (int t = first; t < first + n; t++)
         s->slot_map[t] = s->block_table[at + s->pos[t] / job.B] * job.B + s->pos[t] % job.B;
-    /* By position, so that other cuts of the same row have the same queries. */
+    /* By position, so that other chunks of the same row have the same queries. */
     for (int p = 0; p < before + n; p++) {
         uint64_t x = seed * 1000003 + (uint64_t)p * 2, y = x + 1;
         int slot = s->block_table[at + p / job.B] * job.B + p % job.B;
@@ -105,7 +105,8 @@ job_row(int n, int before, uint64_t seed)
 
 struct launch { /* a plan and a layer's attention on a device */
     struct fdk_batch b;
-    struct fdk_attention_args a, plan_a; /* plan_a: of a layer that the plan is told of */
+    struct fdk_attention_args a, plan_a; /* plan_a: the layer for
+                                          * which the plan is made */
     struct fdk_att_plan_args p;
     char *step;
 };
@@ -150,7 +151,7 @@ launch_new(struct launch *l, struct two_dev *t, int T, enum fdk_dtype act)
         l->a.scratch = tw_new(t, NULL, l->a.scratch_bytes);
 }
 
-/* The job as it is now; the cpu's cache has zeros for NaNs. */
+/* Uploads the job; the cpu's cache has zeros instead of NaNs. */
 static void
 launch_fill(struct launch *l, struct two_dev *t)
 {
@@ -239,7 +240,7 @@ rows_of_all_lengths(void **state)
             continue;
         job_new(heads[i % 5][0], heads[i % 5][1], dims[i % 6], sizes[i / 6 % 4]);
         for (int r = 0; r < 4 + i % 3; r++) {
-            /* Short ones, just long ones, of a tile and more. */
+            /* Short rows, just long ones, rows of a tile and more. */
             static const int most[] = { 3, 31, 33, 65, 130, 260 };
             int n = most[tw_int(0, 5)] - tw_int(0, 2);
             int before = tw_int(0, 3) > 0 ? tw_int(0, 400) : 0;
@@ -271,7 +272,7 @@ windows_and_caps(void **state)
     }
 }
 
-/* Every place where a chunk of keys, a unit of queries or a block ends. */
+/* Every length at which a chunk of keys, a group of queries or a block ends. */
 static void
 edges(void **state)
 {
@@ -288,8 +289,8 @@ edges(void **state)
         }
 }
 
-/* A token's bits depend on its row alone: not on the other rows, nor on where the row was
- * cut into steps, all of them long rows. */
+/* A token's bits depend only on its row: not on the other rows, nor on how the row was
+ * divided into steps, if all of these are long rows. */
 static void
 rows_stand_alone(void **state)
 {
@@ -326,8 +327,8 @@ rows_stand_alone(void **state)
     }
 }
 
-/* Deterministic: nor on whether the row is long enough for this kernel, at the borders of
- * parts of four chunks and of longer ones. */
+/* On a deterministic device they also do not depend on whether the row is long enough for
+ * this kernel, at the borders of splits of four chunks and of longer ones. */
 static void
 long_and_short(void **state)
 {
@@ -388,8 +389,8 @@ long_and_short(void **state)
     }
 }
 
-/* Rows so long that tiles of head dim 64 have 192 tokens. Their bits are those of tiles of
- * 128, which a second long row makes. */
+/* Rows so long that tiles of head dim 64 have 192 tokens. The bits equal those of tiles
+ * of 128, which are used with a second long row. */
 static void
 rows_of_thousands(void **state)
 {
@@ -415,7 +416,7 @@ rows_of_thousands(void **state)
     }
 }
 
-/* Recorded once, replayed for steps of other rows, lengths and blocks. */
+/* Recorded once and replayed for steps with other rows, lengths and blocks. */
 static void
 steps_of_one_graph(void **state)
 {

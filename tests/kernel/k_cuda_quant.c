@@ -7,15 +7,15 @@
 #include "kernels/cuda/hooks.h"
 
 /*
- * Matrix products with quantized weights on the cuda backend against the cpu
- * backend, for activations of either type. Activations are numbers that bf16
- * holds, so that rounding them is no difference.
+ * Matrix products with quantized weights on the cuda backend compared with the cpu
+ * backend, for activations of both types. Activations are exact in bf16, so that rounding
+ * them makes no difference.
  */
 
 enum { PAD = 3 };
 
 struct mat {
-    int T, N, K, ldy, group; /* T live rows */
+    int T, N, K, ldy, group; /* T: live rows */
     enum fdk_dtype t, act, y;
     int bias;
     float *x, *scale, *b;
@@ -32,7 +32,7 @@ largest(enum fdk_dtype t)
     return t == FDK_I4 ? 8 : t == FDK_I8 ? 128 : 448;
 }
 
-/* Rows first .. of `split` at a time; rows beyond T are poison. */
+/* Launches rows from `first` on, `split` at a time; rows beyond T are poison. */
 static float *
 run_gemm(struct two_dev *t, const struct mat *m, int split)
 {
@@ -104,7 +104,8 @@ free_mat(struct mat *m)
     free(m->w);
 }
 
-/* fp32 sums of K products in another order; what lies outside stays poison. */
+/* Compares fp32 sums of K products in another order; memory outside the
+ * rows must stay poison. */
 static void
 check(struct mat *m, int split)
 {
@@ -125,8 +126,8 @@ check(struct mat *m, int split)
     free_mat(m);
 }
 
-/* All forms, with several tiles of w a block and with few, and the kernel for what none
- * takes. */
+/* All forms, with several tiles of w per thread block and with few, and the kernel for
+ * shapes that no other accepts. */
 static void
 against_cpu(void **state)
 {
@@ -183,7 +184,7 @@ against_cpu(void **state)
         }
 }
 
-/* Launches from a row that is not the first, the last of them short. */
+/* Launches that do not begin at the first row; the last one is short. */
 static void
 parts_of_rows(void **state)
 {
@@ -205,7 +206,7 @@ parts_of_rows(void **state)
         }
 }
 
-/* Every stored value, exactly: one product each, x a power of two. */
+/* Every stored value gives the exact product with a power of two. */
 static void
 every_value(void **state)
 {
@@ -239,9 +240,9 @@ every_value(void **state)
         }
 }
 
-/* A row's bits do not depend on how many rows a launch has: among launches of 16 rows
- * at most, of 17 to 32, to 64, to 128, of more, and among all where the device was opened
- * so. */
+/* A row's bits do not depend on how many rows a launch has: among launches of up to
+ * 16 rows, of 17 to 32, to 64, to 128, of more, and among all launches on a
+ * deterministic device. */
 static void
 rows_stand_alone(void **state)
 {
@@ -322,7 +323,7 @@ arguments(void **state)
     }
 }
 
-/* Where no tensor map can be made, other kernels compute the same. */
+/* If no tensor map can be made, other kernels compute the same result. */
 static void
 without_tensor_maps(void **state)
 {

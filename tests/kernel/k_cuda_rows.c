@@ -1,11 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of operations that Llama's layers do not have: the cpu against the GPU. */
+/* Attributes of operations that Llama's layers do not have: the GPU
+ * compared with the cpu. */
 #include "config.h"
 
 #include "tests/kernel/k_two.h"
 
-#define PAD 3 /* rows that a launch has and that do not live */
+#define PAD 3 /* rows of a launch that are not live */
 
 struct norm_out {
     float *x, *y;
@@ -108,7 +109,7 @@ gelu(void **state)
         tw_as_act(in, 2 * n, act);
         float *want = run_gelu(&tw.cpu, T, F, in, FDK_F32);
         float *got = run_gelu(&tw.gpu, T, F, in, act);
-        for (size_t k = 0; k < n; k++) { /* 1 + tanh ends at 2^-23 */
+        for (size_t k = 0; k < n; k++) { /* 1 + tanh has a resolution of 2^-23 */
             const float *g = in + k / (size_t)F * 2 * (size_t)F + k % (size_t)F;
 
             tw_near_act(&got[k], &want[k], 1, act, 2e-6,

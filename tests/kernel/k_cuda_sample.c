@@ -5,19 +5,18 @@
 #include "tests/kernel/k_two.h"
 
 /*
- * Sampling on the cuda backend against the cpu backend: the chosen tokens,
- * the rows' states, the penalty counts and the alternatives must be equal,
- * log-probabilities within fp32 rounding. A draw would differ only where two
- * scores agree to 15 digits, or a prefix ends within 10^-7 of top_p, which
- * the fresh numbers of a run do not meet.
+ * Sampling on the cuda backend compared with the cpu backend: chosen tokens, row states,
+ * penalty counts and alternatives must be equal, log-probabilities within fp32 rounding.
+ * A draw could differ only if two scores agree to 15 digits, or a prefix ends within
+ * 10^-7 of top_p, which is too unlikely for random numbers.
  */
 
 enum { O = 14, R_MAX = 16, MAX_POOL = 4 };
 
-/* Rows that run() launches; fewer than in.s.n_out where a test says so. */
+/* Rows that run() launches; a test may set fewer than in.s.n_out. */
 static int n_launch = R_MAX;
 
-struct draw { /* a launch: what goes in, what comes out */
+struct draw { /* inputs and results of a launch */
     struct k_step s;
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[R_MAX];
@@ -99,7 +98,7 @@ run(struct two_dev *t, struct draw *out)
     tw_free(t);
 }
 
-/* What the device keeps of rules, and the logprobs of chosen ids. */
+/* Compares the rules on the device after the launch, and the logprobs of chosen ids. */
 static void
 compare_rules(void)
 {
@@ -126,7 +125,7 @@ compare(void)
         struct fdk_result *g = &got.res[o], *w = &want.res[o];
         assert_int_equal(g->token, w->token);
         if (o < in.first || o >= O)
-            continue; /* poison, alike as far as the token shows */
+            continue; /* poison in both, as the equal token shows */
         assert_int_equal(g->done, w->done);
         assert_int_equal(g->bad, w->bad);
         assert_int_equal(g->generation, w->generation);
@@ -233,7 +232,7 @@ draws_equal_the_cpu(void **state)
     }
 }
 
-/* Logits that crowd: what a histogram, a list or a bound cannot tell apart. */
+/* Crowded logits: values that a histogram, a list or a bound cannot distinguish. */
 static void
 crowd(int kind, size_t row)
 {
@@ -292,7 +291,7 @@ a_row_has_its_bits_in_any_company(void **state)
         }
         run(&tw.gpu, &all);
         for (int o = 0; o < O; o++) {
-            in.first = o; /* the first row of logits is this output's */
+            in.first = o; /* the first row of logits belongs to this output */
             n_launch = o + 1;
             memcpy(in.logits, in.logits + (size_t)o * (size_t)in.V, (size_t)in.V * 4);
             run(&tw.gpu, &got);
@@ -304,7 +303,7 @@ a_row_has_its_bits_in_any_company(void **state)
     }
 }
 
-/* The row after the last one of few may hold anything. */
+/* With fewer rows, the row after the last may hold anything. */
 static void
 rows_that_nobody_asked_for(void **state)
 {
@@ -351,7 +350,8 @@ penalties_equal_the_cpu(void **state)
     }
 }
 
-/* An entry with all kinds of lists. left: how many ids may be chosen, 0: all. */
+/* Makes an entry with all kinds of lists. left: number of ids that may
+ * be chosen, 0: all. */
 static void
 random_rules(int32_t *e, int len, int left)
 {
@@ -429,7 +429,7 @@ rules_equal_the_cpu(void **state)
     }
 }
 
-/* A row that no cluster's shared memory holds. */
+/* A row too long for the shared memory of a cluster. */
 static void
 too_many_ids(void **state)
 {

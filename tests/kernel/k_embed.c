@@ -4,7 +4,7 @@
 
 #include "tests/kernel/k_util.h"
 
-/* embed, gather, row_update: the operations that only move. */
+/* embed, gather, row_update: the operations that only move data. */
 
 enum { V = 50, C = 37, T = 9 };
 
@@ -56,7 +56,7 @@ test_embed(void **state)
         }
 }
 
-/* A table in n shards, the last with fewer rows than it has room for. */
+/* An embedding table in n shards, the last with fewer rows than it has room for. */
 static void
 test_embed_shards(void **state)
 {

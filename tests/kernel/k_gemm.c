@@ -30,7 +30,7 @@ gemm(struct k_dev *d, float *y, const float *x, const void *w, const float *bias
     k_sync(d);
 }
 
-/* One shape against double precision, with padded rows and guards. */
+/* Compares one shape with double precision, with padded rows and guards. */
 static void
 check_shape(struct k_dev *d, int T, int N, int K, enum fdk_dtype t)
 {
@@ -100,7 +100,7 @@ test_reference(void **state)
     }
 }
 
-/* A row's bits do not depend on how many rows come with it, nor on threads. */
+/* A row's bits do not depend on the number of rows in the launch, nor on threads. */
 static void
 test_invariance(void **state)
 {
@@ -142,7 +142,7 @@ test_invariance(void **state)
     free(exact);
 }
 
-/* Rows [first, min(first + T, *n)) and no other; no row at all is fine. */
+/* Computes rows [first, min(first + T, *n)) and no others; there may be no row. */
 static void
 test_window(void **state)
 {
@@ -173,11 +173,11 @@ test_window(void **state)
 
 struct quant {
     void *w;              /* exactly as large as the tensor */
-    float *scale, *exact; /* exact: the floats they stand for */
+    float *scale, *exact; /* exact: the exact floats they represent */
     int group;
 };
 
-/* The number that element k of a row stands for, before its scale. */
+/* The number that element k of a row represents, before its scale. */
 static float
 quant_stored(const uint8_t *row, int k, enum fdk_dtype t)
 {
@@ -223,7 +223,8 @@ quant_free(struct quant *q)
     free(q->exact);
 }
 
-/* T rows in windows of `split`, over the packed weights or their floats. */
+/* Multiplies T rows in launches of `split` with the packed weights or
+ * with their floats. */
 static float *
 quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int shape[3],
     int split, enum fdk_dtype t)
@@ -252,8 +253,8 @@ quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int sha
     return y;
 }
 
-/* Every bit is that of FDK_F32 weights with the same values, on each ISA and
- * for any number of rows. */
+/* The result equals, to the bit, that of FDK_F32 weights with the same values, on each
+ * ISA and for any number of rows. */
 static void
 quant_shape(const int shape[3], int group, enum fdk_dtype t)
 {
@@ -326,8 +327,8 @@ test_quantized_bits_are_those_of_f32(void **state)
     quant_shape((const int[3]){ 18, 7, 1025 }, 128, FDK_F8E4M3);
 }
 
-/* Every e4m3 byte alone, in the middle of a row and in its odd end, times
- * scales up to the ends of what is allowed: x picks one weight. */
+/* Every single e4m3 byte, in the middle and at the odd end of a row, times scales up to
+ * the limits; x selects one weight. */
 static void
 e4m3_bytes(struct k_dev *d, float scale, int n_row)
 {

@@ -5,9 +5,9 @@
 #include "tests/kernel/k_kv.h"
 
 /*
- * Attention tiles: the bound on their number against an exhaustive search,
- * the list the device plans against the host's, and replays of one graph for
- * every split of its tokens among rows.
+ * Attention tiles: the bound on their number compared with an exhaustive search, the
+ * device's list compared with the host's, and replays of one graph for every distribution
+ * of its tokens over rows.
  */
 
 enum { ROUNDS = K_SLOW ? 20 : 1000, G_STEP = K_SLOW ? 3 : 1 };
@@ -28,8 +28,8 @@ gcd(int a, int b)
 
 enum { DP_N = 64, DP_M = 512 };
 
-/* most[n][m]: most tiles of m tokens in at most n rows, by trying every length
- * of the last row. */
+/* most[n][m]: most tiles of m tokens in at most n rows, found by trying every
+ * length of the last row. */
 static int16_t most[DP_N + 1][DP_M + 1];
 
 static void
@@ -129,7 +129,7 @@ test_bound_limits(void **state)
 
 /* ---- the list ------------------------------------------------------------ */
 
-/* Lengths of at most n_row rows, some of them 0, that add up to at most m. */
+/* Draws lengths of at most n_row rows, some of them 0, that add up to at most m. */
 static int
 random_split(int *len, int n_row, int m, uint64_t *seed)
 {
@@ -142,7 +142,7 @@ random_split(int *len, int n_row, int m, uint64_t *seed)
     return n;
 }
 
-/* Outputs at ascending tokens, some of them two at one. */
+/* Draws outputs at ascending tokens, sometimes two at one token. */
 static void
 random_outputs(struct k_step *s, uint64_t *seed)
 {
@@ -154,7 +154,7 @@ random_outputs(struct k_step *s, uint64_t *seed)
                 s->out[s->n_out++].tok = t;
 }
 
-/* Has one of the tile's query rows an output? */
+/* Returns whether one of the tile's query rows has an output. */
 static int
 tile_wanted(const struct k_step *s, const struct k_plan *p, struct fdk_work w)
 {
@@ -167,8 +167,8 @@ tile_wanted(const struct k_step *s, const struct k_plan *p, struct fdk_work w)
     return 0;
 }
 
-/* What the host makes is what the device made; asked for outputs, it leaves out the
- * tiles that have none. */
+/* The host's list equals the device's; with outputs only, it leaves out tiles
+ * without an output. */
 static void
 host_lists(struct k_dev *d, struct k_step *s, const struct k_plan *p, uint64_t *seed)
 {
@@ -221,7 +221,7 @@ test_list_is_the_hosts(void **state)
         for (int r = 0; r < n; r++)
             s.q_start[r + 1] = s.q_start[r] + len[r];
         s.n_tok = s.q_start[n];
-        if (round % 7 == 0) /* the live count says how far it goes */
+        if (round % 7 == 0) /* the live count limits it */
             s.n_tok -= (int)(k_rand(&seed) % 20);
         p.n_max = fdk_tiles_max(K_MAX_ROW, M, p.a, p.bt);
         p.work = malloc((size_t)(p.n_max + K_GUARD) * sizeof(*p.work));
@@ -246,8 +246,8 @@ test_list_is_the_hosts(void **state)
     k_close(&d);
 }
 
-/* More tiles than the launch has room for is a broken device, not a write; on the host an
- * error. */
+/* More tiles than the launch has room for are an error of the device, without a write; on
+ * the host an error code. */
 static void
 test_list_never_overflows(void **state)
 {
@@ -371,7 +371,7 @@ model_close(struct model *m)
     free(m->qkv);
 }
 
-/* The step of these row lengths, behind up to 20 cached tokens each. */
+/* Makes the step with these row lengths, each after up to 20 cached tokens. */
 static void
 set_step(struct model *m, const int *len, int n, uint64_t seed)
 {
@@ -396,7 +396,7 @@ exact_tiles(const struct model *m)
     return tiles;
 }
 
-/* Launch for launch, with shapes of this very step. */
+/* Eager launches with the shapes of this step. */
 static float *
 run_eager(struct model *m)
 {
@@ -411,7 +411,7 @@ run_eager(struct model *m)
     return y;
 }
 
-/* The replay's output, in m->y; padding is untouched. */
+/* Replays into m->y; padding must be untouched. */
 static void
 run_replay(struct model *m)
 {
@@ -441,7 +441,7 @@ key_at(const struct model *m, const int32_t *table, int pos, int head, int value
     return (void *)k_kv_at(&m->kv, 1, table[pos / B] * B + pos % B, head, value);
 }
 
-/* Every third token's first and last head against double precision. */
+/* Compares the first and last head of every third token with double precision. */
 static void
 check_reference(const struct model *m)
 {
@@ -471,7 +471,7 @@ check_reference(const struct model *m)
         }
 }
 
-/* k rows of n0 tokens, n0 the shortest whose last tile wastes most. */
+/* k rows of n0 tokens, where n0 is the shortest length whose last tile wastes most. */
 static int
 adversarial(const struct model *m, int *len, int k)
 {
@@ -599,8 +599,8 @@ a5_tiles_done_are_the_live_ones(void **state)
     model_close(&m);
 }
 
-/* Items the step does not have are an error of the device, and a launch
- * without room for every split is refused. */
+/* Work items that the step does not have are an error of the device, and a launch without
+ * room for every distribution is refused. */
 static void
 test_attention_checks_its_list(void **state)
 {

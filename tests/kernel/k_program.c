@@ -1,6 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Binding programs: which runs of operations a table of fusions takes, and for which steps. */
+/* Binding programs: which runs of operations a table of fusions covers,
+ * and for which steps. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 #include "kernels/program.h"
 
 enum { X, Y, GU, H, DOWN, Q, LAST, N_BUF };
-static float buf[N_BUF][4]; /* named by address alone */
+static float buf[N_BUF][4]; /* used only as addresses */
 static int n_held, prepare_rc;
 
 /* ---- programs of norm, gate and up, silu_mul, down ------------------------------------------- */
@@ -120,7 +121,7 @@ static const struct fdk_fusion table[] = {
         NULL, NULL, launch },
 };
 
-/* The names of what a step of T tokens and O outputs launches, as one text. */
+/* Names of the launches of a step of T tokens and O outputs, as one text. */
 static const char *
 listed(int n_fusion, const struct fdk_op *op, int32_t n, int32_t T, int32_t O, int fused)
 {
@@ -161,13 +162,13 @@ row_ranges_and_order(void **state)
     assert_string_equal(listed(1, op, N_MLP, 9, 3, 1), PLAIN);
     assert_string_equal(listed(1, op, N_MLP, 3, 3, 0), PLAIN);
     assert_string_equal(listed(0, op, N_MLP, 3, 3, 1), PLAIN);
-    /* the first of the table where both may be */
+    /* the first in the table if both are possible */
     assert_string_equal(listed(2, op, N_MLP, 3, 3, 1), GATE);
     assert_string_equal(listed(2, op, N_MLP, 9, 3, 1), "rmsnorm gate_down");
     assert_string_equal(listed(2, op, 3, 9, 3, 1), "rmsnorm gemm silu_mul");
 }
 
-/* What the run may leave out of memory has no reader behind it. */
+/* An intermediate result that a run does not store must have no later reader. */
 static void
 inner_results_end(void **state)
 {
@@ -179,7 +180,7 @@ inner_results_end(void **state)
     assert_string_equal(listed(1, op, 5, 4, 4, 1), PLAIN " rmsnorm");
     op[4] = norm(LAST, DOWN);
     assert_string_equal(listed(1, op, 5, 4, 4, 1), GATE " rmsnorm");
-    /* another result in the same place */
+    /* another result at the same address */
     op[4] = gemm(GU, DOWN);
     op[5] = norm(LAST, GU);
     assert_string_equal(listed(1, op, 6, 4, 4, 1), GATE " gemm rmsnorm");
@@ -202,7 +203,7 @@ an_operation_between(void **state)
     assert_string_equal(listed(1, op, 8, 4, 4, 1), "rmsnorm gemm rmsnorm silu_mul " GATE);
 }
 
-/* Operations of a run have the same rows, whatever the step. */
+/* All operations of a run have the same rows in every step. */
 static void
 rows_are_the_same(void **state)
 {
@@ -263,7 +264,7 @@ scratch_by_shapes(void **state)
     assert_true(op.sample.scratch == buf && op.sample.scratch_bytes == 16);
 }
 
-/* A fusion that cannot be prepared is left out; an error of the device is one. */
+/* A fusion that cannot be prepared is left out; an error of the device is returned. */
 static void
 prepared_once(void **state)
 {
@@ -368,7 +369,7 @@ one_silu(const struct fdk_silu_mul_args *a, fdk_stream_t st)
     return note("silu");
 }
 
-/* What a refused fusion covers goes in the launches of a device that has not bound it. */
+/* Operations of a refused fusion are launched as on a device that has not bound it. */
 static void
 refused_at_launch(void **state)
 {
@@ -411,7 +412,7 @@ refused_at_launch(void **state)
     fdk_unbind(b);
 }
 
-/* ---- a sum over ranks and the norm behind it ------------------------------------------ */
+/* ---- a sum over ranks and the norm after it ------------------------------------------- */
 
 static void
 sum_and_norm(struct fdk_op op[3])
@@ -492,7 +493,8 @@ gather_slices(void **state)
     assert_true(fdk_op_writes(&op, ret) == 1 && ret[0] == buf[Q]);
 }
 
-/* A layer from attention to attention; on the cpu backend sum and norm are one launch. */
+/* A layer, from attention to attention; on the cpu backend sum and
+ * norm are one launch. */
 #define N_LAYER 10
 static void
 layer(struct fdk_op *op)
@@ -505,7 +507,7 @@ layer(struct fdk_op *op)
     op[9] = (struct fdk_op){ .kind = FDK_OP_QKV };
 }
 
-/* What is launched, as one text: number and rows; "+" sends, "-" takes. */
+/* The launches as one text: number and rows; "+" sends, "-" takes. */
 static const char *
 by_turns(const struct fdk_ops *k, const struct fdk_op *op, int32_t n, int32_t T, int halves)
 {

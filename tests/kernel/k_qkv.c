@@ -34,7 +34,7 @@ kv_read(const struct fdk_kv *kv, int slot, int h, int i, int value)
     return k_from_half(((const uint16_t *)(const void *)p)[i], FDK_BF16);
 }
 
-/* Head h of the n at src as it should come out, in double precision. */
+/* Expected result of head h of the n at src, in double precision. */
 static void
 expect(const struct shape *sh, const float *src, int h, int n, const float *norm,
     const double *freq, int pos, double *ret)
@@ -173,8 +173,7 @@ test_reference(void **state)
     }
 }
 
-/* Part `rank` of a row: its heads of q, k, v from the model's, of which `share` ranks have
- * the same K. */
+/* Copies rank's heads of q, k, v from the model's row; `share` ranks have the same K. */
 static void
 take_rank(const struct shape *sh, int n, int share, int rank, const float *row, float *ret)
 {
@@ -186,8 +185,8 @@ take_rank(const struct shape *sh, int n, int share, int rank, const float *row, 
     memcpy(ret + h + k, values + (size_t)(rank / share) * k, k * 4);
 }
 
-/* A norm over the heads of n ranks, each with a part of them: q, keys and values have the bits
- * that one device's have. */
+/* A norm over the heads of n ranks, each with some of them: q, keys and values have the
+ * bits of one device. */
 static void
 check_ranks(struct k_dev *d, const struct shape *sh, int n, int share)
 {
@@ -248,7 +247,7 @@ check_ranks(struct k_dev *d, const struct shape *sh, int n, int share)
                     (size_t)sh->D * 4);
         }
     }
-    a.n_all = share + 1; /* not all of them have as many */
+    a.n_all = share + 1; /* ranks have different numbers */
     assert_int_equal(d->ops->qkv(&a, d->st), share > 1 ? -EINVAL : 0);
     a.norm_all = 0;
     assert_int_equal(d->ops->qkv(&a, d->st), -EINVAL);
@@ -281,7 +280,7 @@ test_norm_of_ranks(void **state)
     }
 }
 
-/* Frequencies by the greatest length of each row. */
+/* Frequencies depend on the greatest length of each row. */
 static void
 check_rope_len(struct k_dev *d, enum fdk_rope_len len)
 {
@@ -339,7 +338,7 @@ test_rope_len(void **state)
 
 /* ---- what is written, byte for byte -------------------------------------- */
 
-/* A head's vector as the cache should hold it, in plain C. */
+/* A head's vector as the cache stores it, in plain C. */
 static void
 put(const struct fdk_kv *kv, int slot, int h, int value, const float *x)
 {
@@ -457,7 +456,7 @@ check_bytes(struct k_dev *d, const struct shape *sh, const float *scale)
     k_free(want.base);
 }
 
-/* Every type, odd sizes, every instruction set: the bytes of the reference. */
+/* Every type, odd sizes and every instruction set give the bytes of the reference. */
 static void
 test_kv_bytes(void **state)
 {
@@ -556,7 +555,7 @@ random_step(struct written *w, uint64_t *seed)
         int n = 1 + (int)(k_rand(seed) % (uint64_t)left);
         int r = (int)(k_rand(seed) % (uint64_t)B);
         k_step_row(&w->s, n, (int)(k_rand(seed) % 3) * B + r, B, 8, 0);
-        for (int i = 0; i < n; i++) { /* blocks of its own */
+        for (int i = 0; i < n; i++) { /* the row's own blocks */
             int t = w->s.n_tok - n + i;
             w->s.slot_map[t] =
                 ((w->s.n_row - 1) * 8 + w->s.pos[t] / B) * B + w->s.pos[t] % B;
@@ -629,7 +628,7 @@ check_written(struct written *w)
         run_written(w, 0);
         run_written(w, 1);
         assert_memory_equal(w->kv[0].base, w->kv[1].base, w->kv_floats * 4);
-        /* The newest token of each row is where it belongs: V is not rotated. */
+        /* The newest token of each row is at its place: V is not rotated. */
         for (int r = 0; r < w->s.n_row; r++) {
             int t = w->s.q_start[r + 1] - 1;
             const char *at = k_kv_at(&w->kv[1], LAYER, w->s.slot_map[t], 0, 1);
@@ -701,7 +700,7 @@ test_arguments(void **state)
     a.kv.v_bytes = 1024;
     a.kv.dtype = FDK_F8E4M3;
     assert_int_equal(d.ops->qkv(&a, d.st), 0);
-    a.kv.dtype = FDK_I8; /* scales lie over the values */
+    a.kv.dtype = FDK_I8; /* scales overlap the values */
     assert_int_equal(d.ops->qkv(&a, d.st), -EINVAL);
     a.kv.k_scale_off = 1280;
     a.kv.v_scale_off = 1344;

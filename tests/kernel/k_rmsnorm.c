@@ -77,7 +77,7 @@ test_reference(void **state)
     }
 }
 
-/* Numbers as struct fdk_rmsnorm_args has them, in double precision. */
+/* The result that struct fdk_rmsnorm_args describes, in double precision. */
 static void
 expect(const struct fdk_rmsnorm_args *a, const float *x, const float *add, double *ret_x,
     double *ret_y)
@@ -141,7 +141,7 @@ check_attributes(struct k_dev *d, struct fdk_rmsnorm_args a, int with_add, int w
     k_free(y);
 }
 
-/* Offset of the weights, scale of what is added, place of the norm. */
+/* Offset of the weights, scale of the addend, place of the norm. */
 static void
 test_attributes(void **state)
 {

@@ -9,15 +9,15 @@
 #include <stdlib.h>
 
 /*
- * Rules of a row: biases, allowed ids, banned sequences, chosen logprobs and the bound
- * of reasoning: against straight code on random rows, against the order that the logits
- * processors of transformers give (rules_reference.txt), and drawn frequencies against
- * exact probabilities.
+ * Rules of a row: biases, allowed ids, banned sequences, chosen logprobs and the
+ * bound of reasoning: compared with simple code on random rows, with the order that
+ * the logits processors of transformers give (rules_reference.txt), and drawn
+ * frequencies with exact probabilities.
  */
 
 enum { MAX_V = 300, N_PROMPT_MAX = 40 };
 
-struct want { /* rules of a row as they are asked for */
+struct want { /* rules of a row as requested */
     int n_bias, n_allowed, n_ban, n_chosen;
     int bias_id[MAX_V];
     float bias[MAX_V];
@@ -152,7 +152,7 @@ draw(struct bench *b)
             b->tok[i][b->rows[i].len - 1] = b->res[i].token;
 }
 
-/* ---- straight code ---------------------------------------------------------------- */
+/* ---- simple code ------------------------------------------------------------------ */
 
 static int
 ends_with(const struct bench *b, int row, const int *seq, int n)
@@ -164,7 +164,7 @@ ends_with(const struct bench *b, int row, const int *seq, int n)
     return 1;
 }
 
-/* The row as it may be chosen from. */
+/* Masks and biases the logits of a row. */
 static void
 processed(const struct bench *b, int row, float *x)
 {
@@ -208,7 +208,7 @@ rnd(uint64_t *g, int n)
     return (int)((*g >> 33) % (uint64_t)n);
 }
 
-/* Each id once. */
+/* Draws distinct ids. */
 static void
 add_biases(struct want *w, int V, uint64_t *g)
 {
@@ -231,7 +231,7 @@ add_bans(struct bench *b, int row, uint64_t *g)
     for (int i = 0; i < w->n_ban; i++) {
         int len = b->rows[row].len, n = rnd(g, 3) ? 1 + rnd(g, 3) : 1 + rnd(g, 32);
         w->ban_n[i] = n;
-        /* as a rule what the row ends with, so that they match */
+        /* usually the last tokens of the row, so that they match */
         for (int j = 0; j < n; j++)
             w->ban[i][j] = j < n - 1 && n - 1 <= len && rnd(g, 40) != 0
                 ? b->tok[row][len - (n - 1) + j]
@@ -287,8 +287,8 @@ log_sum(const float *x, int V)
     return m + log(s);
 }
 
-/* Random rules, some steps in a row: the greedy token, raw logprobs, rows that are left
- * without an id among others. */
+/* Random rules over several steps: the greedy token, raw logprobs, and rows without any
+ * id left among others. */
 static void
 test_random(void **state)
 {
@@ -313,7 +313,7 @@ test_random(void **state)
                 int best = best_of(x[i], b->V);
                 double lse = log_sum(raw, b->V);
                 if (b->rows[i].done != FDK_DONE_NO && r->token < 0)
-                    continue; /* it ended by a stop id in a step before */
+                    continue; /* it ended with a stop id in an earlier step */
                 assert_int_equal(r->token, best);
                 assert_int_equal(r->bad, best < 0 ? FDK_BAD_EMPTY : 0);
                 n_empty += best < 0;
@@ -329,7 +329,7 @@ test_random(void **state)
     assert_true(n_empty > 10);
 }
 
-/* A row without an id left keeps its state, and others go on. */
+/* A row without an id left keeps its state, and other rows go on. */
 static void
 test_empty(void **state)
 {
@@ -356,7 +356,7 @@ test_empty(void **state)
 
 /* ---- reasoning ----------------------------------------------------------------------- */
 
-/* Greedy choice `id` in each step; what comes of it. */
+/* Runs a step in which `id` has the highest logit. Returns the token chosen. */
 static int
 step(struct bench *b, int id)
 {
@@ -387,22 +387,23 @@ test_reasoning(void **state)
             b->rows[0].temperature = 0.001f;
             put_entry(b, 0);
             if (!inside) {
-                assert_int_equal(step(b, 20), 20); /* before it begins, nothing counts */
+                assert_int_equal(step(b, 20), 20); /* before reasoning begins, nothing
+                                                    * counts */
                 assert_int_equal(step(b, 7), 7);
             }
             for (int i = 0; i < max; i++)
                 assert_int_equal(step(b, i == 1 ? 7 : 9), i == 1 ? 7 : 9);
-            /* forced, though it is banned, not allowed and has a small logit */
+            /* forced, although it is banned, not allowed and has a small logit */
             assert_int_equal(step(b, 9), 8);
             assert_int_equal(step(b, 20), 20);
-            /* begun once more: nothing is left of the bound */
+            /* reasoning begins again: nothing is left of the bound */
             assert_int_equal(step(b, 7), 7);
             assert_int_equal(step(b, 9), 8);
             bench_free(b);
         }
 }
 
-/* The model closes it by itself: its count stays. */
+/* The model ends reasoning itself: the count stays. */
 static void
 test_reasoning_twice(void **state)
 {
@@ -459,7 +460,7 @@ distribution(const float *x, int V, const struct fdk_row *st, double *ret_p)
         ret_p[i] /= z;
 }
 
-/* Rows have the same rules, and a token of row 0 in them, always. */
+/* All rows have the same rules, which always have a token of row 0. */
 static void
 check_draws(const struct want *w, struct fdk_row params, const char *isa)
 {
@@ -575,7 +576,7 @@ next_float(FILE *f)
     return v;
 }
 
-/* A case: logits, the row's tokens, rules; then the ids that are left, best first. */
+/* Reads a case: logits, the row's tokens, rules; then the remaining ids, best first. */
 static int
 read_case(FILE *f, struct bench *b, int *order)
 {
@@ -611,8 +612,8 @@ read_case(FILE *f, struct bench *b, int *order)
     return n;
 }
 
-/* Greedy choices, each banned for those after it, come in the order of the processed
- * logits, and end with the ids that are not masked. */
+/* Greedy choices, each banned afterwards, come in the order of the processed logits, and
+ * stop when all ids that are not masked were chosen. */
 static void
 test_transformers(void **state)
 {
@@ -632,7 +633,7 @@ test_transformers(void **state)
             int32_t *e = b->pool;
             put_entry(b, 0);
             b->rows[0].len = len;
-            /* those that came are no longer allowed */
+            /* ids already chosen are no longer allowed */
             struct fdk_rules *h = (struct fdk_rules *)(void *)e;
             if (h->allowed == 0) {
                 h->allowed = (int32_t)fdk_rules_words(b->V) - (b->V + 31) / 32;

@@ -6,19 +6,19 @@
 #include "tests/kernel/k_util.h"
 
 /*
- * Sampling: Philox against its published vectors, greedy and scores against
- * references, drawn frequencies against exact probabilities, and the state
- * a row carries from step to step.
+ * Sampling: Philox compared with its published vectors, greedy choices and scores
+ * with references, drawn frequencies with exact probabilities, and the state that a
+ * row keeps between steps.
  */
 
 enum { MAX_V = 9000 };
 
-struct bench { /* rows of logits and all that goes with them */
+struct bench { /* rows of logits with all other arguments */
     struct k_dev d;
     struct k_step s;
     struct fdk_row rows[K_MAX_ROW];
     struct fdk_result res[K_MAX_ROW];
-    float *logits, *keep; /* keep: as given, sampling may overwrite */
+    float *logits, *keep; /* keep: the input, as sampling may overwrite logits */
     uint16_t *counts;     /* NULL: none */
     int V;
 };
@@ -85,7 +85,7 @@ draw(struct bench *b)
     free(a.scratch);
 }
 
-/* Rows of logits apart: what is between them does not count. */
+/* Rows of logits with a stride: memory between them is not used. */
 static void
 test_rows_apart(void **state)
 {
@@ -163,7 +163,7 @@ log_sum(const float *x, int V)
     return m + log(s);
 }
 
-/* Greedy, log-probabilities and alternatives against a plain search. */
+/* Compares greedy choices, log-probabilities and alternatives with a plain search. */
 static void
 check_greedy(struct bench *b, int n_top)
 {
@@ -315,7 +315,7 @@ test_distributions(void **state)
     }
 }
 
-/* Gumbel-max by the documented rule, straightforwardly. */
+/* Gumbel-max by the documented rule, in simple code. */
 static int
 reference_draw(const float *x, int V, const struct fdk_row *st, uint32_t pos)
 {
@@ -335,8 +335,8 @@ reference_draw(const float *x, int V, const struct fdk_row *st, uint32_t pos)
     return id;
 }
 
-/* The shortcuts over the whole vocabulary never miss the winner; thread
- * counts, instruction sets and the row's place do not matter. */
+/* The shortcuts over the whole vocabulary never miss the winner; the number of threads,
+ * the instruction set and the row's place do not matter. */
 static void
 test_exact_draw(void **state)
 {
@@ -398,7 +398,7 @@ test_state(void **state)
     b->rows[2].min_len = 11;
     b->rows[3].done = FDK_DONE_STOP;
     b->rows[3].last_token = 9;
-    b->s.state[4] = 5; /* rows and states are apart */
+    b->s.state[4] = 5; /* rows and states have different order */
     b->s.state[5] = 4;
     b->s.n_out = 6;
     memset(b->res, 0x55, sizeof(b->res));
@@ -440,8 +440,8 @@ penalized(float x, uint16_t c, const struct fdk_row *st)
     return x;
 }
 
-/* Half the ids unseen, some in the prompt, some in the output, some in both;
- * row i has the counts (i * 5) % 16 but for rows 3 and 11, which have none. */
+/* Half the ids unseen, some in the prompt, some in the output, some in both; row i has
+ * the counts (i * 5) % 16, except rows 3 and 11, which have none. */
 static void
 penalty_rows(struct bench *b, uint64_t seed)
 {
@@ -528,7 +528,7 @@ test_penalty_counts(void **state)
         b->rows[i].repetition = 1;
         b->counts[i * 40 + 9] = 6;
     }
-    b->counts[0 * 40 + 9] = 0x7fff; /* no further */
+    b->counts[0 * 40 + 9] = 0x7fff; /* the maximum */
     b->counts[1 * 40 + 9] = 0xffff;
     b->counts[2 * 40 + 9] = 0xfffe;
     b->rows[3].penalty = -1;
@@ -537,7 +537,7 @@ test_penalty_counts(void **state)
     b->s.out[6].kind = FDK_OUT_SCORE;
     b->s.out[6].target = 9;
     b->rows[7].frequency = 1e30f;  /* 9 can no longer win */
-    b->rows[8].frequency = -1e38f; /* overflows: nothing to choose by */
+    b->rows[8].frequency = -1e38f; /* overflows: no order is left */
     b->rows[9].min_len = 11;       /* both at once */
     b->rows[9].stop_ids[0] = 9;
     b->rows[9].n_stop = 1;

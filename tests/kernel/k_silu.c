@@ -61,7 +61,7 @@ gelu_tanh(double x)
         (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
 }
 
-/* The gate of gelu_mul, from far below 0, where it ends, to far above. */
+/* The gate of gelu_mul, from far below 0, where the result is 0, to far above. */
 static void
 check_gelu(struct k_dev *d, int F)
 {
@@ -85,7 +85,7 @@ check_gelu(struct k_dev *d, int F)
     k_free(y);
 }
 
-/* Rows [first, n) of a slice, and none behind them. */
+/* Only rows [first, n) of a slice are computed. */
 static void
 check_softcap(struct k_dev *d, size_t N, float scale, float cap)
 {
@@ -159,7 +159,7 @@ test_threads(void **state)
     free(y);
 }
 
-/* Within two units in the last place, subnormal results and the ends too. */
+/* Within two units in the last place, also for subnormal results and extreme inputs. */
 static void
 check_exp(const struct cpu_isa *isa)
 {

@@ -16,7 +16,8 @@ static const struct heads heads[] = { { 4, 1, 64 }, { 4, 4, 128 }, { 8, 8, 64 },
     { 32, 8, 64 }, { 32, 8, 128 }, { 16, 8, 128 }, { 16, 2, 128 }, { 8, 1, 64 },
     { 8, 1, 128 }, { 16, 16, 128 } };
 
-struct load { /* of a step: rows that decode after up to `history`, and a prompt */
+struct load { /* load of a step: rows that decode after up to `history`
+               * tokens, and a prompt */
     const char *name;
     int n_decode, history, n_prompt, before;
 };

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* GEMMs, alone and with the silu_mul that a backend may compute with them. */
+/* GEMMs, alone and fused with silu_mul. */
 #include "config.h"
 
 #include "tests/parity/golden_ops.h"
@@ -24,7 +24,7 @@ static const struct shape shapes[] = {
     { "8b.down", 4096, 14336 },
 };
 
-struct kind { /* of weights and their groups; 0: a scale for a row */
+struct kind { /* type of weights, and their groups; 0: one scale for a row */
     enum fdk_dtype t;
     int group;
 };
@@ -43,7 +43,8 @@ quantized(enum fdk_dtype t)
     return t == FDK_I8 || t == FDK_I4 || t == FDK_F8E4M3;
 }
 
-/* Weights of a shape are the same for all numbers of rows; they outlive cases. */
+/* Weights of a shape are the same for all numbers of rows, so they are
+ * kept between cases. */
 static void
 weight_new(struct weight *w, const struct shape *s, const struct kind *k)
 {
@@ -58,7 +59,7 @@ weight_new(struct weight *w, const struct shape *s, const struct kind *k)
     if (quantized(k->t))
         w->scale = go_copy(scale, groups * 4);
     free(scale);
-    g.n_buf = 0; /* not the case's */
+    g.n_buf = 0; /* the weights do not belong to the case */
 }
 
 static void
@@ -117,7 +118,7 @@ gemm(const struct shape *s, const struct kind *k, const struct weight *w, int T,
     go_end1(g.ops->gemm(&a, g.st), a.y, (size_t)T * (size_t)s->N * fdk_dtype_bytes(y));
 }
 
-/* The product itself may stay out of memory. */
+/* The product itself need not be stored. */
 static void
 gemm_silu(const struct shape *s, const struct kind *k, const struct weight *w, int T)
 {
@@ -139,7 +140,7 @@ gemm_silu(const struct shape *s, const struct kind *k, const struct weight *w, i
     go_end1(rc, m.y, bytes);
 }
 
-/* May a case with these weights be run? */
+/* Returns whether a case with these weights can be run. */
 static int
 wanted(const struct shape *s)
 {

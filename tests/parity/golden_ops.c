@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every operation of kernels/fdk.h on a list of shapes and seeded numbers; prints a line a
- * case with a hash of what it wrote, for `golden compare`.
+ * Runs every operation of kernels/fdk.h on a list of shapes with seeded numbers; prints
+ * one line for each case, with a hash of the written bytes, for `golden compare`.
  *
  *     golden_ops [--backend cpu|cuda] [--deterministic] [--only NAME] [--cache FOLDER]
  */
@@ -242,7 +242,7 @@ go_step_row(struct go_step *s, int n, int before)
     int r = s->n_row++, at = s->state[r] * GO_STRIDE;
 
     for (int i = 0; i * GO_BLOCK < before + n; i++)
-        s->block_table[at + i] = s->n_block++ ^ 1; /* two by two in reverse */
+        s->block_table[at + i] = s->n_block++ ^ 1; /* neighbours swapped */
     for (int i = 0; i < n; i++) {
         int t = s->n_tok++, p = before + i;
 
@@ -280,8 +280,8 @@ go_batch(const struct go_step *s)
     };
 }
 
-/* Scales of FDK_I8 come behind the values of their layer; bytes of a value are drawn, then
- * the scales are written over them. */
+/* Scales of FDK_I8 follow the values of their layer; random bytes are written to all,
+ * then the scales over them. */
 struct fdk_kv
 go_kv(const struct go_step *s, int K, int D, enum fdk_dtype t, size_t *ret_bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Operations on rows, and those of loading. */
+/* Operations on rows, and operations for loading. */
 #include "config.h"
 
 #include "tests/parity/golden_ops.h"
@@ -10,7 +10,7 @@ static struct go_step s;
 static const int rows[] = { 1, 2, 8, 33, 128, 640, 2048 };
 static const int widths[] = { 256, 2048, 4096, 5120 };
 
-/* The rest of a, of T rows of C: what it reads and writes. */
+/* Fills in the buffers of a for T rows of C. */
 static void
 run_norm(struct fdk_rmsnorm_args a, int add)
 {
@@ -36,7 +36,7 @@ norm(int T, int C, int add)
         run_norm((struct fdk_rmsnorm_args){ .T = T, .C = C }, add);
 }
 
-/* With attributes that Llama's norms do not have. */
+/* Norms with attributes that Llama's norms do not have. */
 static void
 norm_any(int T, int C, enum fdk_norm where)
 {
@@ -90,7 +90,7 @@ softcap(int T, int N)
     go_end1(g.ops->softcap(&a, g.st), a.y, bytes);
 }
 
-/* A step of T tokens in rows of 1, 2, 3, ... */
+/* Makes a step of T tokens in rows of 1, 2, 3, ... */
 static void
 step_of(int T)
 {

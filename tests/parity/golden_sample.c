@@ -69,7 +69,7 @@ row_parameters(struct fdk_row *r, enum kind kind, int i, int V)
     }
 }
 
-/* Prompt ids, output ids and both. */
+/* Counts of prompt ids, output ids and both. */
 static void
 count_ids(int V)
 {

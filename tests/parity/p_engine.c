@@ -1,13 +1,12 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * On the CPU a request's numbers depend on nothing but the request: ids and
- * the bits of every logprob are the same for any max_num_batched_tokens,
- * under preemption, in any batch composition, for any number of threads and steps ahead, with and
- * without recorded graphs, and after resuming. The reference carries all tokens of a step
- * to the final norm, the others output rows alone where they may; it keeps all KV blocks,
- * the others those that windows still reach. Tiny random models made of a
- * config.json alone.
+ * On the CPU a request's numbers depend only on the request: ids and the bits of every
+ * logprob are the same for any max_num_batched_tokens, under preemption, in any batch
+ * composition, for any number of threads and steps ahead, with and without graphs, and
+ * after resuming. The reference computes all tokens of a step up to the final norm, the
+ * other runs only output rows where possible; it keeps all KV blocks, the others only
+ * those that windows still reach. Tiny random models made from a config.json.
  */
 #include "config.h"
 
@@ -73,7 +72,7 @@ static const char *const more_configs[] = {
                "\"embedding_multiplier\":4,\"attention_multiplier\":0.1,\"logits_scaling\":3}",
 };
 
-/* Models that differ in the window of their layers, WINDOW and none. */
+/* Models that differ only in their layers' window, WINDOW or none. */
 #define WINDOW 40
 #define WINDOW_CONFIG(window) \
     "{\"architectures\":[\"MistralForCausalLM\"],\"model_type\":\"mistral\"," \
@@ -142,7 +141,7 @@ take(const struct sim_req *r, struct answer *a)
     }
 }
 
-/* All requests at once, or one after the other. */
+/* Runs all requests, together or one after another. */
 static void
 run(const struct sim_cfg *cfg, int together, int warm, struct answer *ret,
     uint64_t *ret_preempted)
@@ -178,7 +177,7 @@ same(const struct answer *a, const struct answer *b, const char *what)
     }
 }
 
-/* Resume each request from some token on: the same ids. */
+/* Resumes each request after some token: the ids must be the same. */
 static void
 resume(const struct sim_cfg *cfg, const struct answer *ref)
 {
@@ -210,8 +209,8 @@ base_cfg(const char *dir)
         .model_dir = dir };
 }
 
-/* ref: answers of one request after the other. tight: blocks of 16 and of 32 tokens that
- * are too few for all. */
+/* ref: answers of one request after another. tight: numbers of blocks of 16 and of 32
+ * tokens that are too few for all requests. */
 static void
 model(const char *dir, const int32_t tight[2], struct answer *ref)
 {
@@ -264,7 +263,7 @@ model(const char *dir, const int32_t tight[2], struct answer *ref)
     resume(&base, ref);
 }
 
-/* Some of that. */
+/* Runs some of these. */
 static void
 some(const char *dir, struct answer *ref)
 {
@@ -291,8 +290,8 @@ some(const char *dir, struct answer *ref)
     resume(&base, ref);
 }
 
-/* A vocabulary so large that a step's logits are made in several slices:
- * requests together answer as each does alone. */
+/* A vocabulary so large that a step's logits are computed in several slices: requests
+ * that run together get the answers of each alone. */
 #define N_WIDE 48
 static void
 wide(const char *dir, uint32_t (*ret)[4], int together)
@@ -345,7 +344,7 @@ wide_vocabulary(const char *dir)
     SIM_CHECK(memcmp(alone, together, sizeof(alone)) == 0);
 }
 
-/* With logits as they are, and capped. */
+/* With plain logits, and with a soft cap. */
 #define WIDE_CONFIG(fields) \
     "{\"hidden_size\":16,\"intermediate_size\":16,\"num_hidden_layers\":1," \
     "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":16," \
@@ -357,8 +356,8 @@ static const char *const wide_configs[] = {
     WIDE_CONFIG("\"model_type\":\"gemma2\",\"final_logit_softcapping\":0.5"),
 };
 
-/* Prompts of more blocks than travel with a plan: their tables go up by a copy
- * of their own. With larger blocks they are short; the answers are the same. */
+/* Prompts with more blocks than fit into a plan: their tables are sent by a separate
+ * copy. With larger blocks the tables are short; the answers are the same. */
 #define N_LONG 3
 static void
 long_table(const char *dir, int32_t block_size, uint32_t (*ret)[8])
@@ -405,7 +404,7 @@ long_tables(const char *dir)
     SIM_CHECK(memcmp(many, few, sizeof(many)) == 0);
 }
 
-/* A window changes the answers of requests that outgrow it, and of no others. */
+/* A window changes only the answers of requests longer than it. */
 static void
 window(const struct answer *with, const char *dir)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Model directories against what transformers says of them (reference.txt,
- * see tools/dev/dump_reference.py): logprobs of the prompt and of a greedy
- * continuation. Executes the program in the simplest way there is, one row,
- * no scheduler, each buffer in memory of its own.
+ * Compares model directories with the results of transformers (reference.txt, see
+ * tools/dev/dump_reference.py): logprobs of the prompt and of a greedy
+ * continuation. Executes the program in the simplest way: one row, no scheduler,
+ * separate memory for each buffer.
  *
  *   p_model                     every directory under tests/parity/models
  *   p_model DIR [REFERENCE]     one directory
@@ -30,8 +30,8 @@
 #define N_TOP   5
 #define STATE   1 /* state slot of the only row */
 
-/* |difference| allowed, by the type of the KV cache: the reference keeps
- * fp32 whatever the weights are. */
+/* Allowed |difference|, by the type of the KV cache; the reference's
+ * cache is always fp32. */
 #define TOL_F32  1e-4
 #define TOL_BF16 2e-2
 
@@ -46,7 +46,7 @@
 
 static const struct fdk_ops *const k = &fdk_ops_cpu;
 
-struct step_host { /* what a step copies to the device */
+struct step_host { /* arrays that a step copies to the device */
     int32_t n_tok, n_row, n_out;
     int32_t ids[MAX_TOK], pos[MAX_TOK], slot_map[MAX_TOK], row[MAX_TOK];
     int32_t q_start[2], kv_len[1], block_table[STATE + 1][MAX_TOK / BLOCK], state[1];
@@ -128,7 +128,7 @@ open_kv(struct exec *x, enum fdk_dtype dtype)
     kv->layer_bytes = 2 * kv->v_bytes;
     kv->block_bytes = (uint64_t)c->n_layer * kv->layer_bytes;
     kv->base = dev_alloc(x, N_BLOCK * kv->block_bytes);
-    /* What an unwritten slot holds must not matter. */
+    /* The content of unwritten slots must not matter. */
     MUST(k->fill(x->stream, kv->base, 0xff, N_BLOCK * kv->block_bytes));
 }
 
@@ -409,9 +409,9 @@ set_row(struct exec *x, int32_t len, int32_t max_len)
 }
 
 /*
- * A step that goes on from the last attention as tail says. Tokens ids[0..n) at positions pos.. (ids NULL: one token, the last
- * sampled). Scores each by the following one of next[]; where there is none
- * (next[i] < 0) samples. res has n entries.
+ * Runs a step with this tail, on tokens ids[0..n) at positions from pos on (ids NULL: one
+ * token, the last sampled). Scores each token by the following one in next[], or samples
+ * if there is none (next[i] < 0). res has n entries.
  */
 static void
 step(struct exec *x, enum mdl_tail tail, const int32_t *ids, const int32_t *next,
@@ -492,7 +492,7 @@ parse_line(char *s, struct line *l)
     return 0;
 }
 
-/* The next case: 1, 0 at the end, -1 if the file is not as described. */
+/* Reads the next case. Returns 1, 0 at the end, or -1 if the file is malformed. */
 static int
 read_case(FILE *f, struct ref_case *c)
 {
@@ -535,7 +535,7 @@ compare(const char *name, const struct line *l, const struct fdk_result *r, stru
 
         sc->worst = t > sc->worst ? t : sc->worst;
         d = t > d ? t : d;
-        /* Two alternatives within the tolerance may change places. */
+        /* Two alternatives within the tolerance may be swapped. */
         if (r->top_id[i] != l->top_id[i] &&
             (i == 0 || l->top[i - 1] - l->top[i] > 2 * sc->tol) &&
             (i == N_TOP - 1 || l->top[i] - l->top[i + 1] > 2 * sc->tol) && i < N_TOP - 1)
@@ -551,7 +551,7 @@ compare(const char *name, const struct line *l, const struct fdk_result *r, stru
     }
 }
 
-/* Prompt in chunks, then greedy; results by position - 1. */
+/* Runs the prompt in chunks, then greedy steps; results by position - 1. */
 static void
 run_case(struct exec *x, enum mdl_tail tail, const struct ref_case *c, int32_t chunk,
     struct fdk_result *res)
@@ -583,7 +583,7 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
     for (int32_t i = 0; i < c->n_line; i++) {
         const struct line *l = &c->line[i];
 
-        /* After a near-tie the two may go different ways, both right. */
+        /* After a near-tie the two may differ, and both are right. */
         if (l->greedy && a[l->pos - 1].token != l->token &&
             (l->near_tie || l->gap < 2 * sc->tol))
             break;
@@ -592,7 +592,7 @@ check_case(struct exec *x, const char *name, const struct ref_case *c, struct sc
         if (l->greedy && a[l->pos - 1].token != l->token)
             break;
     }
-    /* The same bits however the prompt is cut, and by both tails. */
+    /* The same bits for all chunk sizes, and with both tails. */
     for (size_t i = 0; i < sizeof(chunk) / sizeof(chunk[0]); i++) {
         run_case(x, i % 2 == 0 ? MDL_TAIL_OUTPUTS : MDL_TAIL_TOKENS, c, chunk[i], b);
         for (int32_t j = 0; j < c->n_line; j++) {
@@ -645,8 +645,8 @@ check_kv(const char *dir, const char *ref, enum fdk_dtype kv_dtype, int *ret_hal
     return sc.n_bad != 0;
 }
 
-/* With an fp32 KV cache the numbers are the reference's whatever the weights
- * are; models of 16-bit weights run with bf16 by default. */
+/* With an fp32 KV cache the numbers equal the reference's for all types of weights;
+ * models with 16-bit weights use bf16 by default. */
 static int
 check_dir(const char *dir, const char *ref)
 {
@@ -681,7 +681,7 @@ main(int argc, char **argv)
         bad |= check_dir(g.gl_pathv[i], path);
     }
     globfree(&g);
-    /* the model that is shipped */
+    /* the shipped model */
     char demo[4096];
     snprintf(demo, sizeof(demo), "%s/conf/models/demo", src != NULL ? src : ".");
     snprintf(path, sizeof(path), "%s/tests/parity/demo.txt", src != NULL ? src : ".");

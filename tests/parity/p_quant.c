@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * fdd's engine with quantized weights against transformers on the matrices
- * that the scheme keeps (quant.txt, made by quant_reference.py): the prompt's
- * logprobs, greedy ids and their logprobs. The checkpoints are the original
- * ones, the KV cache is fp32: nothing but quantization and rounding is
- * between the two.
+ * Compares fdd's engine with quantized weights with transformers on the dequantized
+ * matrices (quant.txt, made by quant_reference.py): the prompt's logprobs, greedy ids and
+ * their logprobs. The checkpoints are the original ones and the KV cache is fp32, so only
+ * quantization and rounding separate the two.
  */
 #include "config.h"
 
@@ -59,7 +58,7 @@ compare(const char *what, const struct text *t, struct score *sc)
         const struct want *w = &t->want[i];
         double d = fabs((double)t->got[i].logprob - w->logprob);
 
-        /* After a near-tie the two may go different ways, both right. */
+        /* After a near-tie the two may differ, and both are right. */
         if (i >= t->n_prompt && t->got[i].id != (uint32_t)w->id &&
             (w->near_tie || w->gap < 2 * TOL))
             return;
@@ -100,7 +99,7 @@ run_text(struct sim *s, const char *what, struct text *t, struct score *sc)
     sc->n_text++;
 }
 
-/* A line of a case into t: 1 at its end, -1 if it is not as described. */
+/* Reads one line of a case into t. Returns 1 at its end, -1 if it is malformed. */
 static int
 take_line(struct text *t, char *line)
 {

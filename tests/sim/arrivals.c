@@ -19,9 +19,9 @@
 
 #define MAX_DEPTH 4
 #define MAX_USER  2
-#define SEND_NS   15000 /* of a client between two requests at once */
-#define AGAIN_NS  50000 /* from an end to the same client's next request */
-#define HOT_NS    4e9   /* the device's heat fades by 1/e */
+#define SEND_NS   15000 /* time of a client between two requests that it sends at once */
+#define AGAIN_NS  50000 /* from the end of a request to the client's next one */
+#define HOT_NS    4e9   /* time in ns in which the device's heat falls to 1/e */
 #define N_HIST    (48 << 9)
 
 struct hist {
@@ -30,7 +30,7 @@ struct hist {
 };
 
 struct live {  /* a request in the engine, by req.idx */
-    int32_t i; /* of the load */
+    int32_t i; /* index of the request in the load */
     int32_t n; /* tokens published */
     uint64_t first, last, worst;
 };
@@ -60,29 +60,29 @@ struct sim {
     struct cost cost;
     struct lka lka;
     uint64_t now, rng;
-    uint64_t dev_end; /* of the last step launched */
-    uint64_t work;    /* since then there was something to pick, */
-    int idle_due;     /* and nothing but lka_due() held it back */
-    uint64_t *at;     /* [n] when it is sent */
-    int32_t n_at;     /* requests with a time */
+    uint64_t dev_end; /* end of the last step launched */
+    uint64_t work;    /* time since when there was a step to pick, */
+    int idle_due;     /* and only lka_due() delayed it */
+    uint64_t *at;     /* [n] time when a request is sent */
+    int32_t n_at;     /* number of requests with a time */
     int32_t next[MAX_USER], turn;
     struct live *live; /* [credits] */
     int32_t n_live, credits, n_end;
     struct flight fl[MAX_DEPTH + 1];
-    uint64_t done;      /* epoch of the last collected */
-    struct live **told; /* tokens that are not published */
+    uint64_t done;      /* epoch of the last collected step */
+    struct live **told; /* requests with tokens not yet published */
     size_t n_told;
     struct req **ended;
     size_t n_ended;
     double *ttft, *tpot; /* [n] ms, < 0: none */
     struct hist itl, ahead, gap;
-    double busy, hot; /* ns; share of large steps in the last second */
+    double busy, hot; /* ns; fraction of the last second in large steps */
     FILE *steps;
 };
 
 /* ---- figures ----------------------------------------------------------------------- */
 
-/* 512 places to each power of two. */
+/* Histogram index: 512 bins for each power of two. */
 static int32_t
 hist_at(uint64_t v)
 {
@@ -148,7 +148,7 @@ at_share(const double *v, size_t n, double p)
     return i + 1 < n ? v[i] + (v[i + 1] - v[i]) * (h - (double)i) : v[n - 1];
 }
 
-/* Of those that are at least 0; kind < 0: of all. */
+/* Percentiles of the values that are at least 0; kind < 0: all kinds. */
 static struct arr_dist
 dist_of(const struct sim *s, const double *all, int32_t kind)
 {
@@ -169,7 +169,7 @@ dist_of(const struct sim *s, const double *all, int32_t kind)
 
 /* ---- time --------------------------------------------------------------------------- */
 
-/* What the clock shows at t. */
+/* The host's clock at time t. */
 static uint64_t
 sim_clock(const struct sim *s, uint64_t t)
 {
@@ -224,7 +224,7 @@ sim_req(struct sim *s, int32_t i)
     return r;
 }
 
-/* The next request of user, or n. */
+/* Index of the next request of user, or n. */
 static int32_t
 sim_next(struct sim *s, int32_t user)
 {
@@ -235,7 +235,7 @@ sim_next(struct sim *s, int32_t user)
     return *i;
 }
 
-/* When the engine sees the next of user; UINT64_MAX: no more for now. */
+/* Time when the engine sees the next request of user; UINT64_MAX: none for now. */
 static uint64_t
 sim_next_at(struct sim *s, int32_t user)
 {
@@ -244,7 +244,7 @@ sim_next_at(struct sim *s, int32_t user)
     return i < s->n_at ? s->at[i] + (uint64_t)(s->cfg->dev.in_us * 1000) : UINT64_MAX;
 }
 
-/* Those that are there, one of each user in turn while there is room. */
+/* Takes the requests that have arrived, one of each user in turn, while there is room. */
 static int
 sim_take(struct sim *s)
 {
@@ -309,7 +309,7 @@ sim_end(struct sim *s, struct req *r)
     sim_more_closed(s);
 }
 
-/* What was collected is with the clients. */
+/* Publishes the collected tokens to the clients. */
 static void
 sim_publish(struct sim *s)
 {
@@ -371,8 +371,8 @@ sim_collect_done(struct sim *s)
 
 /* ---- a step -------------------------------------------------------------------------- */
 
-/* The driver's queue holds this many commands: adding more waits until the device
- * took what was there before, in its order. */
+/* The driver's queue holds this many commands: adding more waits until the device has
+ * taken earlier ones, in order. */
 static void
 sim_queue(struct sim *s, int32_t cmds)
 {
@@ -449,7 +449,7 @@ sim_launch(struct sim *s, uint64_t pick)
     s->sum->n_step++;
 }
 
-/* When a step may be picked; UINT64_MAX: not before one is collected. */
+/* Time when a step may be picked; UINT64_MAX: not before one is collected. */
 static uint64_t
 sim_due(struct sim *s)
 {
@@ -482,7 +482,7 @@ sim_pick(struct sim *s)
     return 1;
 }
 
-/* Nothing to do: the next moment in which there may be. */
+/* There is nothing to do: advances to the next time when there may be. */
 static void
 sim_sleep(struct sim *s, int empty)
 {

@@ -9,12 +9,12 @@
 #include <string.h>
 
 /*
- * Decode at context 1,024, batch 1, 8, 32, 128, 256: 3.83, 4.16, 5.08, 8.60 and
- * 14.18 ms; prefill of 128, 2,048, 8,192 tokens: 4.78, 46.1 and 201.7 ms. A row's
- * context is 128 KiB a token at 4.2 TB/s, a pair is 16,384 x 32 operations at 671
- * TFLOP/s; what is left are the points. From 256 tokens on GEMMs compute tiles of 128
- * rows, of which every multiple up to 2,048 was measured (tests/bench/gpu prefill); a step
- * of one token more is taken for one of nearly as many as the next multiple.
+ * Decode at context 1,024, batch 1, 8, 32, 128, 256: 3.83, 4.16, 5.08, 8.60 and 14.18 ms;
+ * prefill of 128, 2,048, 8,192 tokens: 4.78, 46.1 and 201.7 ms. A row's context takes 128
+ * KiB per token at 4.2 TB/s, a query-key product 16,384 x 32 operations at 671 TFLOP/s;
+ * the points are the remaining times. From 256 tokens on, GEMMs compute tiles of 128
+ * rows; every multiple up to 2,048 was measured (tests/bench/gpu prefill). A step of one
+ * token more takes nearly the time of the next multiple.
  */
 void
 arr_dev_h200_8b(struct arr_dev *ret)
@@ -121,7 +121,8 @@ arr_dev_read(const char *path, struct arr_dev *ret, char *err, size_t err_bytes)
     return rc;
 }
 
-/* Between two points along their line, beyond the last along the last two's. */
+/* Interpolates between two points; beyond the last point it extends the
+ * line of the last two. */
 static double
 dev_base(const struct arr_dev *d, int32_t n_tok)
 {

@@ -40,7 +40,7 @@ arr_normal(uint64_t *state)
     return r * cos(2 * M_PI * arr_uniform(state));
 }
 
-/* As bench/gpu_lines draws them. */
+/* Draws lengths as bench/gpu_lines does. */
 static int32_t
 load_length(uint64_t *rng, double median, double sigma, int32_t lo, int32_t hi)
 {
@@ -49,7 +49,7 @@ load_length(uint64_t *rng, double median, double sigma, int32_t lo, int32_t hi)
     return n < lo ? lo : n > hi ? hi : (int32_t)n;
 }
 
-/* Half of the time is off: s of the other half to s of all. */
+/* Converts s of the active half of the time to s of all time. */
 static double
 load_burst(double s)
 {
@@ -97,7 +97,7 @@ arr_load_make(enum arr_kind kind, double rate, int32_t n, uint64_t seed)
         r->n_in = load_length(&rng, 700, 0.85, 16, 4096);
         r->n_out = load_length(&rng, 200, 0.7, 8, 1024);
         load_special(kind, r, i, &rng);
-        /* half of the requests are the greedy user's */
+        /* half of the requests belong to the greedy user */
         if (kind == ARR_GREEDY && i % 2 == 1) {
             r->user = r->kind = 1;
             r->at_ns = (uint64_t)(i / 128 * (128 / rate) * 1e9);
@@ -139,7 +139,7 @@ arr_load_read(const char *path, struct arr_load *ret, char *err, size_t err_byte
         if (sscanf(line, "%lf,%d,%d", &t, &r.n_in, &r.n_out) != 3 || !(t >= 0) ||
             t > 1e9 || r.n_in < 1 || r.n_out < 1) {
             if (no == 1)
-                continue; /* names of the columns */
+                continue; /* the line of column names */
             (void)snprintf(err, err_bytes,
                 "%s: line %d is not \"time in s,prompt tokens,"
                 "output tokens\"",

@@ -275,7 +275,7 @@ tool_load(struct tool *t)
         (void)fprintf(stderr, "%s\n", err);
         return -EINVAL;
     }
-    /* room for the long ones */
+    /* room for the long requests */
     if (t->kind == ARR_LONG && t->cfg.dev.max_len < 131072)
         t->cfg.dev.max_len = 131072;
     return 0;

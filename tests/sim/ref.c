@@ -148,7 +148,7 @@ ref_item(struct sim_req *r, unsigned type, const void *p, uint32_t len)
     r->n_items += (uint32_t)FDP_ITEM_SPAN(len);
 }
 
-/* Each id once, so that masks of a few others leave some. */
+/* Draws distinct ids, so that a few masked ids leave some of them. */
 static void
 ref_allowed(struct sim_rng *g, struct sim_req *r)
 {
@@ -159,7 +159,7 @@ ref_allowed(struct sim_rng *g, struct sim_req *r)
     ref_item(r, FDP_IT_ALLOWED_IDS, ids, n * 4);
 }
 
-/* Three single ids and six pairs at most. */
+/* At most three single ids and six sequences of two. */
 static void
 ref_bans(struct sim_rng *g, struct sim_req *r)
 {
@@ -275,7 +275,7 @@ ref_check_sample(const struct sim_req *r, const struct sim_sample *sm,
 
     SIM_CHECK(sm->n_ids <= a->n_ids);
     SIM_CHECK(sm->n_ids == 0 || memcmp(sm->ids, a->ids, sm->n_ids * 4u) == 0);
-    /* cut short within a character: the mark of it ends the text */
+    /* cut within a character: its replacement mark ends the text */
     if (r->code != 0 && n >= 3 && memcmp(sm->text + n - 3, "\xef\xbf\xbd", 3) == 0)
         n -= 3;
     SIM_CHECK(n <= a->n_text);

@@ -1,10 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Serving in virtual time (arrivals.h): no worse than the figures committed in
- * arrivals.ref, the pick in time and the time target do what they are for, and
- * nothing starves or hangs when durations or the clock are not what they should
- * be. With options: one run (--help).
+ * Serving in virtual time (arrivals.h): results no worse than those in arrivals.ref; the
+ * just-in-time pick and the time target have their effect; nothing starves or hangs if
+ * durations or the clock are wrong. With options: a single run (--help).
  */
 #include "config.h"
 
@@ -22,7 +21,7 @@
 #include <string.h>
 
 #define SEED    1
-#define WORSE   1.10 /* of the committed figure: too much */
+#define WORSE   1.10 /* times the reference value: too much */
 #define N_SHORT 2000
 #define N_LONG  100000
 
@@ -32,7 +31,7 @@ static const struct {
     double rate;
     int32_t share;
 } cases[] = {
-    /* share: of the requests; those cases take longer */
+    /* share: fraction of the requests, as those cases take longer */
     { "poisson-8", ARR_POISSON, 8, 1 }, { "poisson-16", ARR_POISSON, 16, 1 },
     { "burst-8", ARR_BURST, 8, 4 }, { "long-4", ARR_LONG, 4, 4 },
     { "tail-6", ARR_TAIL, 6, 4 }, { "greedy-8", ARR_GREEDY, 8, 4 }
@@ -60,7 +59,7 @@ config(const struct par_set *ps)
     return c;
 }
 
-/* Every request has all of its tokens. */
+/* Runs a load; every request must get all of its tokens. */
 static struct arr_sum
 run(const struct arr_cfg *c, const struct arr_load *l)
 {
@@ -140,7 +139,7 @@ ref_path(char *ret, size_t bytes)
     (void)snprintf(ret, bytes, "%s/tests/sim/arrivals.ref", src != NULL ? src : ".");
 }
 
-/* Committed figures of a case. */
+/* Reads the reference values of a case. */
 static void
 ref_of(const char *name, int32_t n, double *ret_ttft, double *ret_itl)
 {
@@ -223,10 +222,10 @@ update(void)
     return fclose(f) == 0 ? 0 : 1;
 }
 
-/* ---- what the mechanisms are for ------------------------------------------------------- */
+/* ---- effect of the mechanisms ---------------------------------------------------------- */
 
-/* Against the pick as soon as a slot is free: what arrives is in the next step, and
- * the device does not wait for it. */
+/* Compared with a pick as soon as a step may be launched: new requests are in the next
+ * step, and the device does not wait for it. */
 static void
 t_pick_in_time(void **state)
 {
@@ -263,8 +262,8 @@ t_time_target(void **state)
     par_free(off);
 }
 
-/* Answers that start with few others end with many: the room for prompts is the same
- * in both steps, or a queue would build. */
+/* Answers that start with few others end with many: both kinds of step have the same room
+ * for prompts, or a queue would build up. */
 static void
 t_many_at_once(void **state)
 {
@@ -296,8 +295,8 @@ t_same_seed_same_figures(void **state)
 
 /* ---- bad input --------------------------------------------------------------------------- */
 
-/* Every request ends (run) and none waits for long; structures agree after each
- * step. */
+/* Every request ends (checked by run()), none waits long, and all structures are
+ * consistent after each step. */
 static void
 fault(const char *name, struct arr_fault f, double most_ms)
 {
@@ -323,7 +322,7 @@ t_cost_wrong(void **state)
     fault("cost / 3", (struct arr_fault){ .wrong = 1.0 / 3 }, 1500);
 }
 
-/* For two seconds; what queued up then needs a while. */
+/* A fault of two seconds; the queue of that time needs a while. */
 static void
 t_steps_slow(void **state)
 {

@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A backend in this one file: the cpu backend, two operations of its own, a weight layout
- * that no other code knows (columns one behind the other), and a fusion that is one row of
- * a table. A program of its operations and a whole model give the bits of the cpu backend.
+ * A backend in this one file: the cpu backend, two operations of its own, a
+ * weight layout that no other code knows (column after column), and a fusion that
+ * is one row of a table. A program of its operations and a whole model give the
+ * same bits as the cpu backend.
  */
 #include "config.h"
 
@@ -23,9 +24,9 @@ static int n_packed, n_unpacked, n_fused, no_fused_launch;
 
 /* ---- the layout: columns ----------------------------------------------------------------- */
 
-#define TAIL 300 /* bytes behind the scales, which it needs */
+#define TAIL 300 /* bytes that the layout needs after the scales */
 
-/* 4 bits share a byte: those matrices stay rows. */
+/* Two 4-bit values share a byte: those matrices keep the row layout. */
 static int
 columns_layout(struct fdk_weight *w)
 {
@@ -65,7 +66,7 @@ as_rows(const struct fdk_weight *w, void *data)
     return r;
 }
 
-/* Values from rows [first, first + n) of r, whose first is row 0 there, to w. */
+/* Copies values to rows [first, first + n) of w; r holds these rows from row 0 on. */
 static void
 transpose(const struct fdk_weight *w, const struct fdk_weight *r, int64_t first, int64_t n)
 {
@@ -77,7 +78,8 @@ transpose(const struct fdk_weight *w, const struct fdk_weight *r, int64_t first,
                 (const char *)r->data + (size_t)(i * w->cols + k) * elt, elt);
 }
 
-/* By way of rows; scales stand where those of rows do. */
+/* Packs as rows first, then moves the values; scales are where the
+ * row layout has them. */
 static int
 columns_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
@@ -184,7 +186,7 @@ static const struct fdk_own owns[] = {
     { "noop", "", noop_launch, NULL },
 };
 
-/* ---- what it takes ----------------------------------------------------------------------------- */
+/* ---- what it accepts --------------------------------------------------------------------------- */
 
 static int
 extra_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why, size_t n)
@@ -297,7 +299,7 @@ tiny_ops(struct tiny *t, const struct fdk_ops *k, int noop, struct fdk_op *op)
     return n;
 }
 
-/* Launch names as one text; what they compute is in t. */
+/* Runs the program. Returns the names of its launches as one text; t gets the results. */
 static const char *
 tiny_run(const struct fdk_ops *k, enum fdk_dtype format, int noop, int graph, struct tiny *t)
 {
@@ -377,7 +379,7 @@ one_operation_and_one_layout(struct sim_rng *rng)
             for (int e = 0; e < T * F; e++)
                 SIM_CHECK(got.diff[e] == (e < LIVE * F ? got.h[e] - 0.5f * got.h[e] : 0));
         }
-    /* what only this backend knows is refused by others */
+    /* other backends refuse its operations and layout */
     {
         struct fdk_gemm_args g = { .N = 1, .K = 1, .T = 1, .ldy = 1, .w_layout = COLUMNS };
         struct fdk_pack_args p = { .w = { .layout = COLUMNS, .rows = 1, .cols = 1 },
@@ -390,7 +392,8 @@ one_operation_and_one_layout(struct sim_rng *rng)
     }
 }
 
-/* It computes nothing; the fusion across it goes, and the bits stay. */
+/* Adds an operation that computes nothing: the fusion across it ends, and the
+ * bits stay the same. */
 static void
 noop_between_ends_a_fusion(struct sim_rng *rng)
 {
@@ -410,7 +413,7 @@ noop_between_ends_a_fusion(struct sim_rng *rng)
     SIM_CHECK(memcmp(got.diff, want.diff, sizeof(want.diff)) == 0);
 }
 
-/* Such as a tensor map that cannot be made. */
+/* A preparation that fails, such as a tensor map that cannot be made. */
 static void
 a_fused_launch_falls_back(struct sim_rng *rng)
 {
@@ -489,7 +492,7 @@ a_model_in_its_layout(struct sim_rng *rng)
         SIM_CHECK(none == 0 && n_packed == before);
         c.ops = &extra;
         SIM_CHECK(tokens(&c, &some) == want);
-        /* four matrices a layer; of 4 bits they stay rows, and the head does not */
+        /* four matrices in a layer; 4-bit ones keep the row layout, the head does not */
         SIM_CHECK(some >= (quant[i].dtype == FDK_I4 ? 0 : 4));
         SIM_CHECK((n_packed > before) == (some > 0));
     }
@@ -497,7 +500,7 @@ a_model_in_its_layout(struct sim_rng *rng)
 
 /* ---- checkpoints ------------------------------------------------------------------------------------ */
 
-/* A device with memory of its own, as far as the loader can tell. */
+/* weight_pack() of a fake device with separate memory. */
 static int
 after_stream_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
@@ -520,7 +523,8 @@ arena_of(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
     return arena;
 }
 
-/* Values and scales of each weight of b, in columns or not, are those of a, in rows. */
+/* Checks that values and scales of each weight of b, in columns or not, equal
+ * those of a, in rows. */
 static int32_t
 same_weights(const struct mdl_program *p, const struct wts_plan *a, char *in_a,
     const struct wts_plan *b, char *in_b)
@@ -551,7 +555,7 @@ same_weights(const struct mdl_program *p, const struct wts_plan *a, char *in_a,
     return n;
 }
 
-/* Weights of several tensors, quantized ones with their scales apart, and two types. */
+/* Weights of several tensors, quantized ones with separate scales, and two types. */
 static void
 checkpoints_in_its_layout(struct sim_rng *rng)
 {

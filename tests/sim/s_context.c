@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts divided among copies of a model. A row's numbers do not depend on the others of its step
- * here, so that P copies of T ranks, C of which share tokens, have the bits of one such copy,
- * whatever the prompts' lengths, their chunks, the cache, preemption and order of arrival.
+ * Prompts divided among copies of a model. Here a row's numbers do not depend on the
+ * other rows of its step. So P copies of T ranks, C of which share tokens, give the
+ * bits of one such copy, for all lengths of prompts, chunks, cache hits, preemption
+ * and any order of arrival.
  */
 #include "config.h"
 
@@ -60,7 +61,7 @@ static const struct shape families[] = {
     { "olmo2", "\"torch_dtype\":\"bfloat16\"", 4, 2 },
 };
 
-/* Groups of query heads: of several sizes, of one head, of all. */
+/* Groups of query heads: several sizes, one head, all heads. */
 static const struct shape heads[] = {
     { "llama", "\"torch_dtype\":\"float32\"", 8, 2 },
     { "llama", "\"torch_dtype\":\"float32\"", 20, 4 },
@@ -68,12 +69,12 @@ static const struct shape heads[] = {
     { "llama", "\"torch_dtype\":\"float32\"", 6, 1 },
 };
 
-/* Ranks of a copy, copies, and ranks of a copy that share tokens. */
+/* Number of ranks of a copy, of copies, and of a copy's ranks that share tokens. */
 struct split {
     int32_t T, P, C;
 };
 
-/* How many of n, in their order, there are devices for. */
+/* Number of the first splits, of n, for which there are devices. */
 static size_t
 taken(const struct split *x, size_t n)
 {
@@ -87,13 +88,13 @@ taken(const struct split *x, size_t n)
 static const struct split splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 }, { 1, 4, 1 },
     { 4, 2, 2 } };
 #define N_SPLIT taken(splits, sizeof(splits) / sizeof(splits[0]))
-/* Those, and more copies. */
+/* The above, and more copies. */
 static const struct split all_splits[] = { { 1, 2, 1 }, { 2, 2, 1 }, { 1, 3, 1 },
     { 1, 4, 1 }, { 4, 2, 2 }, { 1, 6, 1 }, { 1, 8, 1 } };
 #define N_ALL \
     (FEW ? N_SPLIT : taken(all_splits, sizeof(all_splits) / sizeof(all_splits[0])))
 
-/* Copies whose ranks all share tokens: not the bits of one copy. */
+/* Copies whose ranks all share tokens: the bits differ from those of one copy. */
 static const struct split shared_splits[] = { { 1, 2, 2 }, { 2, 2, 2 }, { 1, 3, 3 } };
 #define N_SHARED (sizeof(shared_splits) / sizeof(shared_splits[0]))
 
@@ -128,11 +129,11 @@ model(const struct shape *m, char dir[64])
 
 struct ask {
     uint32_t n_prompt, max_new;
-    uint32_t scores; /* of the prompt's tokens from this one on; 0: none */
+    uint32_t scores; /* logprobs of the prompt's tokens from this one on; 0: none */
 };
 struct answer {
     uint32_t n, ids[MAX_TOK];
-    uint64_t lp, score; /* of all logprobs' bits, of the prompt's */
+    uint64_t lp, score; /* hash of the bits of all logprobs, and of those of the prompt */
 };
 struct book {
     struct answer a[MAX_REQ];
@@ -190,7 +191,7 @@ base(const char *dir, const struct split *x)
         .model_dir = dir };
 }
 
-/* Without copies. */
+/* Settings without copies. */
 static struct sim_cfg
 alone(const char *dir, const struct split *x)
 {
@@ -200,7 +201,7 @@ alone(const char *dir, const struct split *x)
     return c;
 }
 
-/* All at once, or one after the other. */
+/* Runs all requests, together or one after another. */
 static void
 answer(struct sim *s, const struct ask *a, size_t n, int together, struct book *ret)
 {
@@ -226,7 +227,7 @@ answer(struct sim *s, const struct ask *a, size_t n, int together, struct book *
     }
 }
 
-/* With a simulation of its own. *ret_split: steps that copies divided. */
+/* The same in a new simulation. *ret_split: number of steps that copies divided. */
 static void
 answers(const struct sim_cfg *c, const struct ask *a, size_t n, int together,
     struct book *ret, uint64_t *ret_split)
@@ -264,7 +265,7 @@ rm(const char *dir)
 
 /* ---- lengths ------------------------------------------------------------------------------ */
 
-/* Every length to 130, eight prompts at a time. */
+/* Every length up to 130, eight prompts at a time. */
 static void
 lengths(struct sim_rng *g)
 {
@@ -429,7 +430,8 @@ formats(struct sim_rng *g)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
-/* A divided step is one graph, whatever the prompt's length, but for prompt logprobs. */
+/* A divided step is one graph, for all lengths of prompts, except
+ * with prompt logprobs. */
 static void
 replayed(struct sim_rng *g)
 {
@@ -455,7 +457,7 @@ replayed(struct sim_rng *g)
         SIM_CHECK(s->run->n_split == 4 && s->run->n_graph == 4 && s->run->n_eager == 0);
         answer(s, &scored, 1, 0, &got);
         SIM_CHECK(s->run->n_split == 5 && s->run->n_graph == 4 && s->run->n_eager == 1);
-        /* no more of copy 0 than the graph has, but some of another copy */
+        /* outputs of copy 0 fit into the graph, but another copy has some too */
         answer(s, &few_scored, 1, 0, &got);
         SIM_CHECK(s->run->n_split == 6 && s->run->n_graph == 4 && s->run->n_eager == 2);
         same(&want_scores, &got, "scores of other copies");
@@ -464,7 +466,7 @@ replayed(struct sim_rng *g)
     rm(dir);
 }
 
-/* Chunks of a prompt, with and without one divided, next to rows that decode. */
+/* Chunks of a prompt, with and without a divided one, together with decoding rows. */
 static void
 chunks(struct sim_rng *g)
 {
@@ -495,8 +497,8 @@ chunks(struct sim_rng *g)
     rm(dir);
 }
 
-/* The second time some of each prompt is in the cache, 0 to 200 tokens of it; blocks go to
- * the host and come back. */
+/* The second time 0 to 200 tokens of each prompt are in the cache; blocks are copied to
+ * the host and back. */
 static void
 cached(struct sim_rng *g)
 {
@@ -559,7 +561,7 @@ preempted(struct sim_rng *g)
     rm(dir);
 }
 
-/* 256 tokens behind divided prompts, of all remainders of their length. */
+/* 256 output tokens after divided prompts whose lengths have all remainders. */
 static void
 decoding(struct sim_rng *g)
 {
@@ -588,7 +590,8 @@ decoding(struct sim_rng *g)
     rm(dir);
 }
 
-/* What no copy has computed is not read: every byte of the caches is a NaN's before. */
+/* KV that no copy has computed is not read: all of the caches is
+ * filled with NaN first. */
 static void
 nothing_else_is_read(struct sim_rng *g)
 {
@@ -635,7 +638,7 @@ caches_are_alike(struct sim_rng *g)
             memset(dev[i].d_kv, 0, (size_t)dev[i].mem.kv);
         answer(s, mixed, N_MIXED, 1, &got);
         for (int32_t i = splits[k].T; i < s->run->n_rank; i++) {
-            /* block 0 is the dummy, which takes what padding writes */
+            /* block 0 is the dummy, to which padding writes */
             size_t at = (size_t)dev[i].kv[0].block_bytes;
 
             SIM_CHECK(memcmp(dev[i].d_kv + at, dev[i % splits[k].T].d_kv + at,
@@ -648,8 +651,8 @@ caches_are_alike(struct sim_rng *g)
 
 /* ---- shares ------------------------------------------------------------------------------------- */
 
-/* What a copy of a divided step has: tokens, tiles of attention as planned, queries by
- * keys. */
+/* The load of a copy in a divided step: tokens, planned attention tiles,
+ * query-key products. */
 struct share {
     int64_t tokens, tiles, products;
 };
@@ -675,8 +678,9 @@ apart(int64_t a, int64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Copies have as many tokens, tiles and queries by keys of a prompt: shards differ by a token at most,
- * so do the tiles of each, and the products by less than those of one shard with one other. */
+/* Copies have about the same number of tokens, tiles and query-key products of a prompt:
+ * shards and their tiles differ by at most one, and the products by less than those of
+ * one shard with one other. */
 static void
 balanced(struct sim_rng *g)
 {
@@ -720,7 +724,7 @@ balanced(struct sim_rng *g)
     rm(dir);
 }
 
-/* Tables of a synthetic step's rows, each with blocks of its own. */
+/* Block tables for the rows of a synthetic step, each with its own blocks. */
 static const int32_t *
 blocks(void)
 {
@@ -731,7 +735,7 @@ blocks(void)
     return table;
 }
 
-/* A measured step that is divided goes operation by operation on all copies. */
+/* A divided step that is measured is launched operation by operation on all copies. */
 static void
 measured(struct sim_rng *g)
 {
@@ -774,7 +778,7 @@ measured(struct sim_rng *g)
     rm(dir);
 }
 
-/* ---- from where on ------------------------------------------------------------------------------ */
+/* ---- the threshold ------------------------------------------------------------------------------ */
 
 static struct fdk_ops slow;
 static uint64_t token_ns, exchange_ns;
@@ -795,7 +799,7 @@ slow_share(const struct fdk_kv_share_args *a, fdk_stream_t st)
     return rc != 0 ? rc : fdk_ops_cpu.stream_delay(st, exchange_ns);
 }
 
-/* The number of tokens that priming has measured, and from which on prompts are divided. */
+/* The threshold, in tokens, from which prompts are divided, as measured by priming. */
 static int32_t
 measured_split(const char *dir, uint64_t budget_ns, int32_t *ret_before)
 {
@@ -818,7 +822,8 @@ measured_split(const char *dir, uint64_t budget_ns, int32_t *ret_before)
     return n;
 }
 
-/* On a machine that others use too one of some measurements says what it should. */
+/* Repeats the measurement a few times, as other programs use the machine too; one must
+ * give the expected result. */
 static void
 measures(const char *dir, int32_t want)
 {
@@ -833,8 +838,8 @@ measures(const char *dir, int32_t want)
     SIM_CHECK(n == want);
 }
 
-/* Where tokens take long, all prompts of 64 tokens are divided; where exchanges do, none is;
- * without time to measure it stays as it was. */
+/* If tokens are slow, all prompts of 64 tokens are divided; if exchanges are slow, none
+ * is; without time to measure, the threshold does not change. */
 static void
 crossover(struct sim_rng *g)
 {
@@ -868,7 +873,7 @@ late(void *arg, int32_t rank)
         clk_sleep_ns(sim_range(&delays[rank], 0, 20) * CLK_MS);
 }
 
-/* The dice are the meeting's: several threads ask. */
+/* The random numbers are taken at a meeting of ranks, by several threads. */
 static int
 late_inside(void *arg, int rank, int stage, uint64_t piece, int met)
 {
@@ -880,7 +885,7 @@ late_inside(void *arg, int rank, int stage, uint64_t piece, int met)
     return 0;
 }
 
-/* Copies that come late, to a step and to what they exchange in it, change nothing. */
+/* Copies that are late to a step or to an exchange in it change nothing. */
 static void
 late_copies(struct sim_rng *g)
 {
@@ -919,7 +924,8 @@ late_copies(struct sim_rng *g)
     rm(dir);
 }
 
-/* A step by the runner alone: -EIO within the limit, and who it was. */
+/* Runs a step in the runner only: it must return -EIO within the limit
+ * and name the rank. */
 static void
 broken(const char *dir, const struct split *x, void (*fault)(struct sim *s),
     const char *want)
@@ -1008,7 +1014,7 @@ copies_that_break(struct sim_rng *g)
 int
 main(int argc, char **argv)
 {
-    /* the last six reach into virtual devices */
+    /* the last six need the internals of virtual devices */
     static const struct sim_test tests[] = { SIM_TEST(lengths), SIM_TEST(long_prompts),
         SIM_TEST(every_family), SIM_TEST(groups_of_heads), SIM_TEST(formats),
         SIM_TEST(replayed), SIM_TEST(chunks), SIM_TEST(cached), SIM_TEST(preempted),

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The copies of a step have pinned memory or the device's at both ends: others would wait for
- * the stream.
+ * Both ends of every copy of a step are pinned or device memory: other copies would
+ * wait for the stream.
  */
 #include "config.h"
 
@@ -14,8 +14,8 @@
 static char dir[64];
 static struct fdk_ops extra;
 
-/* What host_alloc, mem_alloc and mem_reserve gave, all that a device reads without the
- * driver's help. */
+/* Memory from host_alloc, mem_alloc and mem_reserve: all that a device reads without
+ * the driver's help. */
 static struct {
     char *at;
     size_t bytes;
@@ -79,7 +79,7 @@ pinned_copy(fdk_stream_t st, void *dst, const void *src, size_t bytes)
     return fdk_ops_cpu.copy(st, dst, src, bytes);
 }
 
-/* A prompt whose blocks are more than a plan has room for, all new in one step. */
+/* A prompt with more blocks than a plan has room for, all new in one step. */
 static void
 a_step_copies_pinned_memory(struct sim_rng *rng)
 {

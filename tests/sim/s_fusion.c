@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A fusion added by a test's backend: the cpu backend's operations and one row, a GEMM of
- * gate and up with silu_mul. It reads its inputs while it writes, and what is between the
- * two operations never reaches the program's memory. Tokens and log-probabilities have the
- * bits of the operations by themselves, with graphs and without; an operation put between
- * the two ends this fusion, and this one alone.
+ * A fusion added by a test's backend: the cpu backend's operations and one row of a
+ * table, a GEMM of gate and up with silu_mul. It reads its inputs while it writes, and
+ * the intermediate result never reaches the program's memory. Tokens and logprobs have
+ * the bits of separate operations, with and without graphs. An operation between the two
+ * disables this fusion, and only this one.
  */
 #include "config.h"
 
@@ -76,7 +76,8 @@ gate_rows(float *between, const struct fdk_op *op, int32_t first, int32_t n, fdk
     return rc != 0 ? rc : fdk_ops_cpu.silu_mul(&s, st);
 }
 
-/* Half of the rows, then the others: these read their inputs when results are there. */
+/* Half of the rows, then the others, which read their inputs when the first
+ * results are written. */
 static int
 gate_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
     fdk_stream_t st)
@@ -97,7 +98,8 @@ static struct fdk_ops ops;
 
 /* ---- an operation between ----------------------------------------------------------------- */
 
-/* Before the first silu_mul a norm of the residual stream that nothing reads. */
+/* Inserts, before the first silu_mul, a norm of the residual stream
+ * that nothing reads. */
 static void
 put_between(struct mdl_program *p)
 {
@@ -124,7 +126,7 @@ put_between(struct mdl_program *p)
 
 /* ---- runs ----------------------------------------------------------------------------------- */
 
-/* Launches of a step of T tokens with O outputs, and those of them that are fused. */
+/* Number of launches of a step of T tokens with O outputs, and of fused ones. */
 static int32_t
 launches(struct sim *s, int32_t T, int32_t O, int32_t *ret_fused)
 {
@@ -142,7 +144,7 @@ launches(struct sim *s, int32_t T, int32_t O, int32_t *ret_fused)
     return n;
 }
 
-/* How often `fdctl program` shows it in a step of 64 tokens. */
+/* Number of times that `fdctl program` shows the fusion in a step of 64 tokens. */
 static int32_t
 shown(struct sim *s)
 {
@@ -180,7 +182,7 @@ run(const struct sim_cfg *c, uint64_t *ret_hash, int32_t *ret_fused)
     (void)launches(s, 64, c->max_seqs, &few);
     SIM_CHECK(shown(s) == few);
     (void)launches(s, 1, 1, &few);
-    SIM_CHECK(few == 0); /* one row is not what the fusion takes */
+    SIM_CHECK(few == 0); /* the fusion does not accept one row */
     for (int i = 0; i < N_REQ; i++) {
         r[i] = sim_req(s);
         r[i]->n_prompt = 3 + 11 * (uint32_t)i;

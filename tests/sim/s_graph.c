@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps by graph against steps launched operation by operation: a tiny model
- * on the cpu backend, the same requests in the same steps, the same ids and
- * bits. How a graph's tokens are split among rows is the step's business.
+ * Steps with graphs compared with steps launched operation by operation: a tiny model on
+ * the cpu backend, the same requests in the same steps, the same ids and bits. A graph
+ * serves any distribution of its tokens over rows.
  */
 #include "config.h"
 
@@ -77,7 +77,7 @@ ask(struct sim *s, struct sim_rng g, uint32_t n_prompt, uint32_t max_new)
     return r;
 }
 
-/* One batch of prompts of these lengths, as one step. */
+/* Runs prompts of these lengths as one step. */
 static void
 batch(struct sim *s, struct sim_rng g, const uint32_t *len, int n, uint64_t *ret_hash)
 {
@@ -110,7 +110,7 @@ same(struct pair *p, struct sim_rng *g, const uint32_t *len, int n)
     SIM_CHECK(p->graph->run->n_graph == before + 2 && p->eager->run->n_graph == 0);
 }
 
-/* Cut m tokens into n parts. */
+/* Divides m tokens into n lengths. */
 static void
 cut(struct sim_rng *g, uint32_t m, int n, uint32_t *len)
 {
@@ -157,7 +157,7 @@ a2_any_composition_of_a_captured_size(struct sim_rng *g)
             cut(g, sim_range(g, 8, (uint32_t)sizes[k]), n, len);
             same(&p, g, len, n);
         }
-        /* as many rows as there can be, tiles full to the brim, one over */
+        /* as many rows as possible, tiles exactly full, one token more */
         for (uint32_t each = 1; each * 8 <= (uint32_t)sizes[k]; each++) {
             for (int i = 0; i < 8; i++)
                 len[i] = each;
@@ -167,7 +167,7 @@ a2_any_composition_of_a_captured_size(struct sim_rng *g)
     pair_free(&p);
 }
 
-/* The step that records a graph is one like any other: nothing of it stays. */
+/* The step that records a graph is a step like any other and leaves nothing behind. */
 static void
 a2_recorded_by_whatever_step_comes_first(struct sim_rng *g)
 {
@@ -213,8 +213,8 @@ a3_largest_smallest_largest(struct sim_rng *g)
     pair_free(&p);
 }
 
-/* The work list and everything else the device keeps between steps is filled
- * with nonsense before each step. */
+/* The work list and everything else that the device keeps between steps is overwritten
+ * with garbage before each step. */
 static void
 a4_poisoned_between_steps(struct sim_rng *g)
 {
@@ -238,8 +238,8 @@ a4_poisoned_between_steps(struct sim_rng *g)
     pair_free(&p);
 }
 
-/* Tiles computed, not tiles there is room for; in the last layer those alone that have an
- * output, which are the last of each row. */
+/* Only existing tiles are computed, not all that there is room for; in the last layer
+ * only those with an output, which are the last of each row. */
 static void
 a5_tiles_executed(struct sim_rng *g)
 {
@@ -272,7 +272,7 @@ a5_tiles_executed(struct sim_rng *g)
     sim_free(s);
 }
 
-/* KV written by a replay from any offset within a block, read by a replay. */
+/* KV written by a replay from any offset within a block is read by a replay. */
 static void
 a6_any_offset_in_a_block(struct sim_rng *g)
 {
@@ -286,7 +286,7 @@ a6_any_offset_in_a_block(struct sim_rng *g)
         struct sim_rng seed = { sim_u32(g) };
         struct sim_req *a = NULL, *b = NULL;
 
-        /* chunks of 32 less the decode of a companion, at odd places */
+        /* chunks of 32 minus one token of a decoding row, at odd positions */
         (void)ask(p.eager, seed, off + 1, 12);
         (void)ask(p.graph, seed, off + 1, 12);
         for (int i = 0; i < 2; i++) {
@@ -377,7 +377,7 @@ a11_larger_steps_are_eager(struct sim_rng *g)
     sim_drain(s);
     SIM_CHECK(s->run->n_eager == 1 && s->run->n_graph == 3);
     SIM_CHECK(cnt_get(&s->cnt->w.steps_eager) == 1);
-    /* nothing to do launches nothing */
+    /* with nothing to do nothing is launched */
     epoch = s->pip->eng->epoch;
     for (int i = 0; i < 10; i++)
         (void)sim_poll(s);
@@ -471,9 +471,9 @@ a13_only_launches_in_a_capture(struct sim_rng *g)
     sim_free(s);
 }
 
-/* ---- while it runs ------------------------------------------------------------------------ */
+/* ---- changes at run time ------------------------------------------------------------------ */
 
-/* Other graphs, or none, under load: no result changes. */
+/* Changing to other graphs, or none, under load changes no result. */
 static void
 graphs_switched_under_load(struct sim_rng *g)
 {
@@ -517,8 +517,8 @@ graphs_switched_under_load(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Graphs of sizes that are no longer wanted are freed: their memory would be
- * lost with each change of graph.capture_sizes. */
+/* Graphs of sizes no longer used are freed; otherwise each change of graph.capture_sizes
+ * would leak memory. */
 static void
 recapture_frees(struct sim_rng *g)
 {
@@ -555,7 +555,7 @@ recapture_frees(struct sim_rng *g)
     sim_free(s);
 }
 
-/* ---- what is recorded is what the bound program lists ------------------------------------- */
+/* ---- a recorded graph has the launches that the bound program lists ----------------------- */
 
 #define NAMES (1 << 18)
 
@@ -572,7 +572,8 @@ program_launch(void *arg)
     return run_program(p->dev, p->pad);
 }
 
-/* Is the symbol, up to the newline, one of a function whose name begins like this? */
+/* Returns whether the symbol, up to the newline, is of a function whose
+ * name begins with this. */
 static int
 is_kernel(const char *symbol, const char *name, size_t n)
 {
@@ -584,7 +585,8 @@ is_kernel(const char *symbol, const char *name, size_t n)
     return 0;
 }
 
-/* Are these symbols the ones that `want` (fdk_ops.op_kernels, all launches) names? */
+/* Returns whether these symbols are those that `want` names
+ * (fdk_ops.op_kernels of all launches). */
 static int
 kernels_match(const char *want, const char *symbols)
 {
@@ -595,7 +597,7 @@ kernels_match(const char *want, const char *symbols)
 
     if (n == 0)
         return symbols[0] == '\0';
-    if (want[0] == '-') { /* of a library: one and more */
+    if (want[0] == '-') { /* kernels of a library: at least one */
         for (int i = 0; i < 4 && next != NULL; i++, next = strchr(next + 1, '\n'))
             if (kernels_match(rest, next + 1))
                 return 1;
@@ -607,7 +609,8 @@ kernels_match(const char *want, const char *symbols)
     return maybe && kernels_match(rest, symbols);
 }
 
-/* Of every size; *ret_fused: launches of several operations. */
+/* Checks the graphs of every size; *ret_fused: number of launches of
+ * several operations. */
 static void
 listed_is_recorded(struct run_dev *dev, const struct run_pad *pad, int32_t *ret_fused)
 {
@@ -630,7 +633,7 @@ listed_is_recorded(struct run_dev *dev, const struct run_pad *pad, int32_t *ret_
             fdk_launch_kernels(f->bound, &s, &l[i]));
     }
     if (dev->run->k->on_host) {
-        /* a command each, and the mark */
+        /* one command for each launch, and the mark */
         SIM_CHECK(pad->graph->n == (size_t)n + 1 && *ret_fused == 0);
     } else if ((rc = fdk_cuda_kernels(dev->stream, program_launch, &p, got, NAMES)) == 0) {
         if (!kernels_match(want, got)) {
@@ -664,7 +667,7 @@ listed_is_recorded_of(struct sim_cfg c)
     sim_free(s);
 }
 
-/* Of a model with matrices in fp32, and of the demo model in 16, 8 and 4 bits. */
+/* For a model with matrices in fp32, and for the demo model in 16, 8 and 4 bits. */
 static void
 list_of_launches(struct sim_rng *g)
 {

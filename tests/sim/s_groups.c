@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every family by every format of weights and KV cache on (T, D) devices: D groups of T ranks
- * against one device that adds in the order of T ranks (mdl_build_reference()). Tokens and
- * logprobs are equal to the bit, although the groups have graphs, steps of few tokens, a
- * prefix cache, too few blocks and swapped ones, and the one device nothing of this.
+ * Every family with every format of weights and KV cache on (T, D) devices: D groups of T
+ * ranks compared with one device that adds in the order of T ranks
+ * (mdl_build_reference()). Tokens and logprobs are equal to the bit, although the groups
+ * have graphs, steps of few tokens, a prefix cache, too few blocks and swapping, and the
+ * one device has none of these.
  *
  * FDD_LONG: more tokens, more (T, D), prompts of up to 4,097 tokens.
  */
@@ -15,7 +16,7 @@
 /* ---- cells --------------------------------------------------------------------------------- */
 
 struct format {
-    const char *name, *dtype; /* dtype: torch_dtype, NULL: the family's */
+    const char *name, *dtype; /* dtype: torch_dtype; NULL: that of the family */
     struct qnt q;
     int32_t kv;
 };
@@ -44,7 +45,7 @@ static const struct shape shapes[] = { { 2, 1, 0 }, { 4, 1, 0 }, { 1, 2, 0 }, { 
 
 struct seen {
     uint64_t tokens, preempted, swapped_in, hits;
-    int ties; /* against one device that adds each sum at once */
+    int ties; /* different choices, compared with one device that adds each sum at once */
 };
 
 static int
@@ -53,7 +54,7 @@ is_long(void)
     return getenv("FDD_LONG") != NULL && !FEW;
 }
 
-/* Heads of which T ranks share some; one device: those of two ranks. */
+/* Heads for T ranks, some of which share KV heads; for one device those of two ranks. */
 static const struct heads *
 heads_of(int32_t T)
 {
@@ -63,7 +64,8 @@ heads_of(int32_t T)
     return &all_heads[0];
 }
 
-/* Prompts' logprobs are those that no cached block hides. */
+/* Compares tokens and their logprobs, but not prompt logprobs, which tokens in cached
+ * blocks do not have. */
 static int
 same_tokens(const struct answer *a, const struct answer *b)
 {
@@ -73,8 +75,8 @@ same_tokens(const struct answer *a, const struct answer *b)
         memcmp(a->top_lp, b->top_lp, sizeof(a->top_lp)) == 0;
 }
 
-/* Request i, of len[i] tokens, is with group i % D, as a gate would send it; all at once,
- * twice. */
+/* Runs request i, of len[i] tokens, in group i % D, as a gate would place it;
+ * all at once, twice. */
 static void
 ask_groups(const struct sim_cfg *c, int32_t D, const uint32_t len[N_REQ],
     struct book *ret, struct seen *seen)
@@ -108,8 +110,8 @@ ask_groups(const struct sim_cfg *c, int32_t D, const uint32_t len[N_REQ],
     }
 }
 
-/* What T ranks are held to: one device that adds in their order; T GPUs one request at a time,
- * without graphs. */
+/* The reference for T ranks: one device that adds in their order; for T GPUs one request
+ * at a time, without graphs. */
 static void
 alone(struct sim_cfg *c, int32_t T)
 {
@@ -156,19 +158,19 @@ cell(const struct family *family, const struct format *f, const struct shape *sh
         }
         seen->tokens += got.a[i].n;
     }
-    /* a key that is rounded to another number of 8 bits moves logprobs by more */
+    /* a key rounded to another 8-bit number changes logprobs by more */
     seen->ties += near(&one, &got, f->kv == FDK_F32 + 1 ? NEAR : NEAR_KV8, what);
     sim_model_rm(dir);
 }
 
-/* Family by format by (T, D); a cell of the table is the number of tokens that were equal. */
+/* Family by format by (T, D); a cell of the table is the number of equal tokens. */
 static void
 p1_table(struct sim_rng *g)
 {
     struct seen all = { 0 };
 
     (void)g;
-    n_tok = is_long() || sim_gpus() > 0 ? N_TOK : 18; /* some are preempted */
+    n_tok = is_long() || sim_gpus() > 0 ? N_TOK : 18; /* some requests are preempted */
     (void)printf(
         "  P1 tokens equal to those of one device that adds in the order of T ranks\n");
     (void)printf("  %-12s %2s %2s", "family", "T", "D");
@@ -202,7 +204,7 @@ p1_table(struct sim_rng *g)
     n_tok = N_TOK;
 }
 
-/* Prompts of 1 to 4,097 tokens in pieces, in steps with those that decode. */
+/* Prompts of 1 to 4,097 tokens in chunks, in steps with decoding rows. */
 static void
 p1_long_prompts(struct sim_rng *g)
 {

@@ -1,8 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps in two halves, whose sums travel while the other half is computed: the same bits as
- * whole steps, for every family, with copies and shares of a KV head, whatever the steps are.
+ * Steps in two halves, where one half's sums travel while the other half is computed: the
+ * same bits as whole steps, for every family, with copies and shared KV heads, for steps
+ * of any composition.
  */
 #include "config.h"
 
@@ -13,10 +14,10 @@
 #include "kernels/cpu/cpu.h"
 #include "tests/sim/ranks.h"
 
-/* Two ranks, with KV heads of their own or shares of one. */
+/* Two ranks, each with its own KV head, or with a shared one. */
 static const struct heads two[] = { { 2, 4, 2 }, { 2, 4, 1 } };
 
-/* Answers of steps in halves, all of which that may go so. */
+/* Answers with all steps in halves that allow it. */
 static void
 in_halves(const struct sim_cfg *of, int together, struct book *ret)
 {
@@ -54,8 +55,8 @@ families_in_halves(struct sim_rng *g)
         }
 }
 
-/* Steps of other sizes, some of which are graphs; operations by themselves, whose norms' bits
- * are not those of a norm with the sum before it on GPUs. */
+/* Steps of other sizes, some with graphs, and separate operations. On GPUs the bits of a
+ * separate norm differ from those of a norm fused with the sum before it. */
 static void
 ways_of_running(struct sim_rng *g)
 {
@@ -107,7 +108,7 @@ copies(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* Launch threads that come late, to whole steps and to halves by turns. */
+/* Launch threads that are late, for whole steps and halves alternately. */
 static void
 late_launches(struct sim_rng *g)
 {
@@ -125,7 +126,7 @@ late_launches(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* More ranks than two, and ranks that meet in the host's memory, have none. */
+/* More than two ranks, and ranks that exchange through host memory, do not use halves. */
 static void
 whole_steps_alone(struct sim_rng *g)
 {

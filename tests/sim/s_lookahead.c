@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps picked just in time, on a virtual device whose steps take real time:
- * arrivals are in the very next step, with a wrong cost model no
- * request hangs or starves, the device idles no more than when steps are picked far ahead.
+ * Steps picked just in time, on a virtual device whose steps take real time: new requests
+ * are in the very next step, no request hangs or starves with a wrong cost model, and the
+ * device idles no more than with steps picked far ahead.
  */
 #include "config.h"
 
@@ -17,8 +17,8 @@
 
 #define LEARN_STEPS (COST_MIN_STEPS + 30)
 
-/* A sanitizer slows the program beyond the device's pace: what it is to be in time for is
- * printed there and not judged. */
+/* A sanitizer makes the program slower than the device: results that depend on time are
+ * printed then but not checked. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LKA_CHECK_TIME(e) ((void)(e))
 #else
@@ -59,7 +59,7 @@ ask(struct sim *s, uint32_t n_prompt, uint32_t max_new)
     return r;
 }
 
-/* What the engine's thread does, with the other stages between. */
+/* The loop of the engine's thread, with the other stages in between. */
 static void
 pump(struct sim *s)
 {
@@ -92,7 +92,7 @@ finish(struct sim *s)
     }
 }
 
-/* The step a request's first tokens are in; 0: not yet. */
+/* Epoch of the step that has a request's first tokens; 0: not yet. */
 static uint64_t
 first_step(const struct sim *s, const struct sim_req *r)
 {
@@ -106,7 +106,8 @@ first_step(const struct sim *s, const struct sim_req *r)
 
 /* ---- arrivals ------------------------------------------------------------------------------- */
 
-/* In the middle of a step: how many of n are in the one right behind it. */
+/* Submits n requests, each in the middle of a step. Returns the number that are in
+ * the very next step. */
 static int
 arrivals(int depth, int n)
 {
@@ -149,7 +150,7 @@ l1_arrival_is_in_the_next_step(struct sim_rng *g)
     }
 }
 
-/* Nothing runs: the pick does not wait. */
+/* On an idle device the pick does not wait. */
 static void
 l2_idle_arrival_is_picked_at_once(struct sim_rng *g)
 {
@@ -174,8 +175,8 @@ l2_idle_arrival_is_picked_at_once(struct sim_rng *g)
 
 /* ---- a wrong cost model ------------------------------------------------------------------- */
 
-/* Requests of all sizes; the device becomes ten times as slow and as fast again.
- * Every token is foretold. */
+/* Requests of all sizes; the device becomes ten times slower, then as fast as before.
+ * Every token is checked. */
 static void
 wrong(int depth, double scale, struct sim_rng *g)
 {
@@ -217,8 +218,8 @@ l3_wrong_predictions_hang_nothing(struct sim_rng *g)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* Of 100 steps those the device had to wait for; on a machine that others use too, where
- * this program is not always there in time, the least of some tries. */
+/* Number of 100 steps that the device had to wait for: the least of some tries, as this
+ * program may be late on a busy machine. */
 static int
 waited_for(int depth, int ahead)
 {
@@ -264,7 +265,7 @@ l4_device_is_not_idle(struct sim_rng *g)
     }
 }
 
-/* A third step goes to the device only where its queue has room for it. */
+/* A third step is launched only if the device's queue has room for it. */
 static void
 l5_device_queue_is_bounded(struct sim_rng *g)
 {
@@ -301,7 +302,7 @@ cpu_ns(void)
     return (uint64_t)ts.tv_sec * CLK_S + (uint64_t)ts.tv_nsec;
 }
 
-/* Waiting for a step or for the next pick takes no processor. */
+/* Waiting for a step or for the next pick uses no CPU time. */
 static void
 l6_waiting_is_idle(struct sim_rng *g)
 {
@@ -332,16 +333,16 @@ l6_waiting_is_idle(struct sim_rng *g)
 
 /* ---- marks ------------------------------------------------------------------------------------ */
 
-/* Epoch of the last step that has passed its mark, its low half. */
+/* Low half of the epoch of the last step that has reached its mark. */
 static uint32_t
 last_mark(const struct sim *s)
 {
     return __atomic_load_n(run_root(s->run)->h_mark, __ATOMIC_ACQUIRE);
 }
 
-/* Of n steps of 16 to 32 ms, which the cost model does not tell apart: those picked more than
- * 3 ms before the one before ended. On a machine that others use too, the least of some tries.
- * *n_marked: the steps, of all tries, that left a mark. */
+/* Runs n steps of 16 to 32 ms, which the cost model cannot distinguish. Returns the
+ * number picked more than 3 ms before the last step ended: the least of some tries, for
+ * busy machines. *n_marked: number of steps of all tries that left a mark. */
 static int
 picked_far_ahead(int graph, int marks, int n, int *n_marked)
 {
@@ -370,7 +371,7 @@ picked_far_ahead(int graph, int marks, int n, int *n_marked)
             steps(s, 1);
             *n_marked += last_mark(s) != mark;
             SIM_CHECK(trc_get_step(s->trc_seg, collected(s), &t));
-            /* or, for want of a mark, after the end */
+            /* or, without a mark, after the end */
             far += end > t.t_pick_ns + 3 * CLK_MS || (marks && end + CLK_MS < t.t_pick_ns);
             end = t.t_end_ns;
         }

@@ -1,11 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random traffic: long and short prompts, several samples, cancels at any
- * moment, clients that die (all of their requests cancelled at once),
- * deadlines, priorities, prompt logprobs, a gate that reads late. Structures
- * are walked after every step; every request ends once; every token is the
- * foretold one.
+ * Random traffic: long and short prompts, several samples, cancels at any moment, clients
+ * that die (all of their requests cancelled at once), deadlines, priorities, prompt
+ * logprobs, a gate that reads late. Structures are checked after every step; every
+ * request ends once; every token is the expected one.
  */
 #include "config.h"
 
@@ -99,7 +98,7 @@ main(int argc, char **argv)
     struct sim_rng g = { sim_seed(argc, argv) };
     uint64_t steps = sim_steps(20000) / 5 + 1, n_pre = 0;
     static const struct sim_cfg cfgs[] = {
-        /* roomy */
+        /* plenty of room */
         { .max_reqs = 64,
             .max_seqs = 32,
             .max_tokens = 128,
@@ -108,7 +107,7 @@ main(int argc, char **argv)
             .block_size = 16,
             .chunked = 1,
             .check_tokens = 1 },
-        /* one request fits, the rest fight for blocks */
+        /* one request fits, the rest compete for blocks */
         { .max_reqs = 64,
             .max_seqs = 16,
             .max_tokens = 64,
@@ -130,7 +129,7 @@ main(int argc, char **argv)
             .graph = 1,
             .check_tokens = 1,
             .drain_every = 50 },
-        /* one token a step */
+        /* one token in a step */
         { .max_reqs = 8,
             .max_seqs = 1,
             .max_tokens = 1,

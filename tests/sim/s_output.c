@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a request may want of its output beyond ids and text, through the whole pipeline,
- * at every depth, with graphs and without: files of the model, special tokens apart,
- * texts of tokens and prompt, prompts that are only scored.
+ * Optional outputs of a request beyond ids and text, through the whole pipeline, at every
+ * depth, with and without graphs: files of the model, separate special tokens, texts of
+ * tokens and prompt, prompts that are only scored.
  */
 #include "config.h"
 
@@ -38,7 +38,7 @@ is_file(const struct sim_req *r, const struct fil_file *f, uint32_t off, uint32_
     SIM_CHECK(n == 0 || memcmp(r->bytes, f->bytes + off, n) == 0);
 }
 
-/* Ranges of it, and what there is not. */
+/* Ranges of a file, and files that do not exist. */
 static void
 files(struct sim *s, struct sim_rng *g)
 {
@@ -82,7 +82,7 @@ up_used(const struct sim *s)
     return fdr_load_acquire(&s->seg->up_tail.v) - fdr_load_relaxed(&s->seg->up_head.v);
 }
 
-/* A large one does not hold up who comes after it, nor fill the ring. */
+/* A large file does not delay later requests, nor fill the ring. */
 static void
 large_file(struct sim *s, struct sim_rng *g)
 {
@@ -137,17 +137,17 @@ t_files(struct sim_rng *g)
     sim_everywhere(&c, g, large_file);
 }
 
-/* ---- special tokens apart ----------------------------------------------------------- */
+/* ---- separate special tokens -------------------------------------------------------- */
 
 #define MAX_OUT 120
-struct apart { /* what must come */
+struct apart { /* the expected output */
     uint32_t ids[MAX_OUT], n_tok, n_special;
     char text[4 * MAX_OUT];
-    uint32_t n_text, run; /* run: where the text behind the last special token begins */
+    uint32_t n_text, run; /* run: begin of the text after the last special token */
     int stop_str;
 };
 
-/* Does a stop string end in the text from byte n on? The text is cut there. */
+/* Returns whether a stop string ends in the text from byte n on; cuts the text there. */
 static int
 apart_stop(const struct sim_req *r, struct apart *a, uint32_t n)
 {
@@ -238,7 +238,7 @@ is_apart(const struct sim_req *r, const struct apart *a)
         r->n_token_text == ((r->p.flags & FDP_F_TOKEN_TEXT) != 0 ? sm->n_logprobs : 0));
 }
 
-/* Once whole, and once as if the first tokens had been delivered before. */
+/* Once from the start, and once as if the first tokens had been delivered before. */
 static void
 apart_once(struct sim *s, struct sim_rng *g, uint64_t *n_special, uint64_t *n_stop)
 {
@@ -296,7 +296,7 @@ t_alone(struct sim_rng *g)
 
 /* ---- texts of prompt and tokens -------------------------------------------------------- */
 
-/* A prompt as text and as ids: its text is that of the ids. */
+/* A prompt as text and as ids: its text is the text of the ids. */
 static void
 echo(struct sim *s, struct sim_rng *g)
 {
@@ -331,7 +331,8 @@ echo(struct sim *s, struct sim_rng *g)
     }
 }
 
-/* Cancelled at any moment, also between the end of the prompt and the engine. */
+/* Cancelled at any time, also after the prompt has ended and before the
+ * engine has the request. */
 static void
 echo_cancelled(struct sim *s, struct sim_rng *g)
 {
@@ -424,7 +425,7 @@ scored(struct sim *s, struct sim_rng *g)
 
     for (int i = 0; i < 30; i++)
         scored_once(s, g);
-    /* as many tokens as the model takes; and one more */
+    /* as many tokens as the model's length; and one more */
     r = ask_scored(s, g, (uint32_t)s->cfg.max_len, 0);
     sim_submit(s, r, NULL);
     sim_wait(s, r);
@@ -444,7 +445,7 @@ scored(struct sim *s, struct sim_rng *g)
     (void)egr_poll(s->pip->egr, s->now_ns);
     sim_records(s);
     SIM_CHECK(r->terminal && r->code == 0 && r->n_prompt_text > 0);
-    /* what makes no sense with it */
+    /* options that make no sense with scoring */
     r = ask_scored(s, g, 10, 0);
     r->n_prior = 1;
     r->prior = mem_array(1, 4);

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Steps launched ahead of the one whose results are awaited, at every depth:
- * the same answers as the simple loop, however host and device interleave;
- * aborts, ends and preemptions at every moment; nothing late is delivered.
+ * Steps launched ahead of the one whose results are awaited, at every depth: the same
+ * answers as the simple loop, however host and device interleave; aborts, ends and
+ * preemptions at every moment; no late token is delivered.
  */
 #include "config.h"
 
@@ -16,7 +16,7 @@
 
 #define MAX_DEPTH ENG_MAX_DEPTH
 
-/* Rounds of a test: few in check, many in a long run. */
+/* Number of repetitions of a test: few in check, many in a long run. */
 static int
 rounds(int few, int many)
 {
@@ -44,7 +44,7 @@ base(int depth)
         .check_tokens = 1 };
 }
 
-/* No request is left: every block and every slot is available. */
+/* Checks that, with no request left, every block and every slot is available. */
 static void
 all_free(const struct sim *s)
 {
@@ -57,7 +57,7 @@ all_free(const struct sim *s)
 
 /* ---- d3 ----------------------------------------------------------------------------------- */
 
-/* Six requests, staggered, some cancelled; the same ones at every depth. */
+/* Six requests, staggered, some cancelled; the same requests at every depth. */
 static void
 workload(uint64_t seed, int depth, struct ref *f, const struct sim_cfg *like)
 {
@@ -156,9 +156,9 @@ finish(struct sim *s, struct sim_req *r)
     }
 }
 
-/* The request has seen polls host polls, of which the device did not run in
- * the last lag, and then ran some commands more: queued, in a chunk of its
- * prompt, launched, half computed, computed and not collected. */
+/* Cancels a request after `polls` host polls, in the last `lag` of which the device did
+ * not run, and some more commands of the device: it is queued, in a chunk of its prompt,
+ * launched, half computed, or computed and not collected. */
 static void
 abort_at(struct sim *s, int polls, int lag, int32_t commands)
 {
@@ -177,7 +177,7 @@ abort_at(struct sim *s, int polls, int lag, int32_t commands)
     (void)ing_poll(s->pip->ing, s->now_ns);
     n = r->s[0].n_ids;
     finish(s, r);
-    /* what the device did after the cancel is discarded */
+    /* results after the cancel are discarded */
     SIM_CHECK(r->code == FDP_E_CANCELLED && r->s[0].n_ids <= n + 1);
     for (int i = 0; i < MAX_DEPTH + 2; i++) {
         (void)sim_device(s, INT32_MAX);
@@ -189,8 +189,7 @@ abort_at(struct sim *s, int polls, int lag, int32_t commands)
     SIM_CHECK(next->code == 0 && next->s[0].n_ids == 3);
 }
 
-/* A device that stands still gets depth steps ahead of the one that is awaited,
- * and no more. */
+/* A stopped device gets depth steps ahead of the awaited one, and no more. */
 static void
 d2_steps_ahead(struct sim_rng *g)
 {
@@ -234,7 +233,7 @@ d4_abort_at_every_phase(struct sim_rng *g)
     }
 }
 
-/* Behind another: it never ran. */
+/* Queued after another request: it never ran. */
 static void
 d4_abort_while_queued(struct sim_rng *g)
 {
@@ -261,7 +260,7 @@ d4_abort_while_queued(struct sim_rng *g)
     }
 }
 
-/* No other request is there whose steps would carry the news. */
+/* There is no other request whose steps would pass the cancel on. */
 static void
 d4_full_batch_abort_ends_at_once(struct sim_rng *g)
 {
@@ -293,7 +292,7 @@ d4_full_batch_abort_ends_at_once(struct sim_rng *g)
 
 #define N_D5 18
 
-/* Prompts of one to three blocks, a token less and more. */
+/* Prompts of one to three blocks, and one token less and more. */
 static void
 d5_fill(struct sim_req *r, uint32_t i)
 {
@@ -355,8 +354,8 @@ d5_preempted_and_resumed_same_text(struct sim_rng *g)
 
 /* ---- d6 ----------------------------------------------------------------------------------- */
 
-/* One or two slots that change hands all the time, while the device is behind:
- * every token is checked to be its owner's. */
+/* One or two slots with quickly changing owners while the device lags: every token
+ * must be its owner's. */
 static void
 d6_slot_reuse(struct sim_rng *g)
 {
@@ -394,8 +393,8 @@ d6_slot_reuse(struct sim_rng *g)
 
 /* ---- d7 ----------------------------------------------------------------------------------- */
 
-/* Engine steps from the first to the last token of seven clients, while an
- * eighth stops reading and is ended for it. */
+/* Number of engine steps from the first to the last token of seven clients, while an
+ * eighth stops reading and is ended for that. */
 static uint64_t
 steps_of_others(int depth, int slow)
 {
@@ -437,7 +436,7 @@ d7_slow_client_blocks_only_itself(struct sim_rng *g)
 
 /* ---- d8 ----------------------------------------------------------------------------------- */
 
-/* Reading fields of a record that this step did not write gives nonsense. */
+/* Fields of a record that this step did not write contain garbage. */
 static void
 d8_poisoned_records(struct sim_rng *g)
 {
@@ -481,8 +480,8 @@ d8_poisoned_records(struct sim_rng *g)
 
 /* ---- d9, d10 -------------------------------------------------------------------------------- */
 
-/* Ends the host cannot foresee cost at most the steps ahead; ends by length
- * cost nothing. */
+/* Ends that the host cannot foresee cost at most the steps ahead;
+ * ends by length cost none. */
 static uint64_t
 late_rows(int depth, int by_stop, enum sim_pace pace)
 {
@@ -561,7 +560,7 @@ d10_one_token_after_full_blocks(struct sim_rng *g)
 
 /* ---- d11 ---------------------------------------------------------------------------------- */
 
-/* What a request with rules had when it was cut short is where it goes on. */
+/* A request with rules continues from the state that it had when it was cut off. */
 static void
 d11_from(struct sim *s, const struct ref *f, uint32_t content, int *n_ruled)
 {
@@ -631,7 +630,7 @@ d11_rules_go_on_after_prior_ids(struct sim_rng *g)
 
 /* ---- d12 ---------------------------------------------------------------------------------- */
 
-/* Allowed and banned ids that leave none: at once, or behind a first token. */
+/* Allowed and banned ids that leave none to choose: at once, or after a first token. */
 static struct sim_req *
 d12_ask(struct sim *s, int at_once)
 {

@@ -1,16 +1,16 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV blocks divided among the ranks that hold the same KV heads (decode context parallel)
- * against ranks that hold all of their tokens, and against one device: tiny random models on
- * virtual devices. The sums of a query over its keys are made in shares, so logprobs are near;
- * whatever the steps are, the bits are the same.
+ * KV blocks divided among the ranks that hold the same KV heads (decode context
+ * parallel), compared with ranks that hold all of their tokens and with one device: tiny
+ * random models on virtual devices. A query's sums over its keys are made in shares, so
+ * logprobs are near; for all compositions of steps the bits are the same.
  */
 #include "config.h"
 
 #include "tests/sim/ranks.h"
 
-/* Copies of T ranks; C of all ranks share tokens; B tokens of a block. */
+/* P copies of T ranks; C of all ranks share tokens; B tokens in a block. */
 struct split {
     struct heads h;
     int32_t C, B, P;
@@ -39,7 +39,7 @@ shared(const char *dir, const struct split *p)
     return c;
 }
 
-/* Every family by every split. */
+/* Every family with every split. */
 static void
 families_in_shares(struct sim_rng *g)
 {
@@ -75,8 +75,8 @@ families_in_shares(struct sim_rng *g)
         }
 }
 
-/* The same bits whatever the steps are, with cached prefixes, without enough blocks, and with
- * blocks that go to the host and come back. */
+/* The same bits for all compositions of steps, with cached prefixes, with too few blocks,
+ * and with blocks copied to the host and back. */
 static void
 ways_of_running(struct sim_rng *g)
 {
@@ -141,7 +141,7 @@ set_windows(struct mdl_program *p)
             p->op[i].window = p->op[i].layer == 0 ? layer_window : 0;
 }
 
-/* Windows of which another rank may have all tokens. */
+/* Windows whose tokens may all be on another rank. */
 static void
 short_windows(struct sim_rng *g)
 {
@@ -206,7 +206,7 @@ formats(struct sim_rng *g)
     }
 }
 
-/* A rank holds 1 / C of each block, so as many bytes hold C times the blocks. */
+/* A rank holds 1 / C of each block, so the same memory holds C times the blocks. */
 static void
 memory(struct sim_rng *g)
 {
@@ -238,8 +238,8 @@ memory(struct sim_rng *g)
     }
 }
 
-/* P7: 1,000 requests of 1 to 64 tokens whose KV needs three times the blocks: all blocks are used,
- * each on all ranks, so none of these runs out before the others. */
+/* P7: 1,000 requests of 1 to 64 tokens whose KV needs three times the blocks: all blocks
+ * are used, each on all ranks, so that no rank runs out before the others. */
 static void
 short_requests(struct sim_rng *g)
 {

@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Preemption storms: the pool holds one sequence of full length and a few
- * blocks more, and many long outputs run into the wall together. Every
- * token is the foretold one although most are computed several times; the
- * oldest always finishes; a released block is never short of one at the end.
+ * Preemption storms: the pool holds one sequence of full length and a few blocks
+ * more, and many long outputs reach its limit together. Every token is the expected
+ * one although most are computed several times; the oldest always finishes; no block
+ * is lost at the end.
  */
 #include "config.h"
 
@@ -57,7 +57,7 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
     for (int i = 0; i < 20; i++) {
         submit(s, g, sim_range(g, 1, 60), sim_range(g, 100, 190),
             sim_u32(g) % 4 == 0 ? SIM_MAX_N : 1, (int32_t)sim_range(g, 0, 2) - i / 16);
-        /* the last ones find others running */
+        /* the last requests arrive while others run */
         for (int k = 0; k < 10 && i >= 15; k++)
             (void)sim_poll(s);
     }
@@ -70,9 +70,8 @@ storm(struct sim_rng *g, int32_t n_block, int32_t max_tokens, int chunked, int d
     sim_free(s);
 }
 
-/* The oldest, or the one of the best priority, is done first although all fight
- * for its blocks, and the reserve at admission keeps the storm from starting over
- * with each step. */
+/* The oldest request, or that of the best priority, finishes first although all compete
+ * for its blocks, and the reserve at admission prevents a new storm in each step. */
 static void
 order(struct sim_rng *g, int best)
 {

@@ -1,10 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The prefix cache seen from a request: what is found is reported, what is
- * found is never another token than a cold run's, no user finds what is not
- * his, and what was thrown out to the host comes back as it was. Tiny model
- * on the cpu backend: its tokens depend on every byte of KV.
+ * The prefix cache seen from a request: hits are reported, a hit gives the same tokens as
+ * a cold run, no user finds another user's blocks, and blocks evicted to the host come
+ * back unchanged. A tiny model on the cpu backend: its tokens depend on every byte of KV.
  */
 #include "config.h"
 
@@ -17,7 +16,7 @@
 
 #define B         16
 #define N_CONTENT 96
-#define SCORED    48 /* contents from here on ask for prompt logprobs */
+#define SCORED    48 /* contents from here on have prompt logprobs */
 
 static char dir[64];
 
@@ -39,8 +38,8 @@ base(int depth)
         .graph = depth % 2 };
 }
 
-/* Prompts around block borders; i / 12: which of four prompts; from SCORED on the
- * same with prompt logprobs. */
+/* Fills in prompts with lengths around block borders; i / 12 selects one of four prompts;
+ * from SCORED on the same with prompt logprobs. */
 static void
 fill(struct sim_req *r, uint32_t i)
 {
@@ -90,7 +89,7 @@ ask_as(struct ref *f, struct sim *s, uint32_t content, uint64_t user, uint8_t sa
     return r;
 }
 
-/* Full blocks before the last token. */
+/* Number of tokens in full blocks before the last token. */
 static uint32_t
 most_cached(const struct sim_req *r)
 {
@@ -111,7 +110,7 @@ hits_are_reported_and_cost_no_bit(struct sim_rng *g)
         s = sim_new(&c);
         ref_watch(f, s);
         for (int again = 0; again < 3; again++) {
-            /* the longest last: it finds what the shorter ones left */
+            /* the longest last: it finds the blocks of the shorter ones */
             for (uint32_t i = 0; i < 24; i++) {
                 struct sim_req *r = ask_as(f, s, i, 1, 0);
 
@@ -131,8 +130,8 @@ hits_are_reported_and_cost_no_bit(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Alike and together: the first one computes, the others attach to what it is
- * about to compute. */
+/* Equal requests that arrive together: the first computes, the others attach the blocks
+ * that it is about to compute. */
 static void
 duplicates_share_one_prefill(struct sim_rng *g)
 {
@@ -186,8 +185,9 @@ users_and_salts_are_apart(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompt logprobs are computed, so their prompts are too. What was computed for
- * them did not enter the cache: a prompt scored first was computed twice. */
+/* Prompt logprobs must be computed, so their prompts are computed too. Regression: those
+ * blocks did not enter the cache, and a prompt that was scored first
+ * was computed twice. */
 static void
 prompt_logprobs_are_computed(struct sim_rng *g)
 {
@@ -216,8 +216,8 @@ prompt_logprobs_are_computed(struct sim_rng *g)
     ref_free(f);
 }
 
-/* All of them scored, in a pool that holds few: those that give way in the middle
- * of a prompt go on where their logprobs stopped. */
+/* All requests scored, in a pool that holds few: those preempted in the middle of a
+ * prompt continue where their logprobs stopped. */
 static void
 scored_prompts_give_way(struct sim_rng *g)
 {
@@ -277,8 +277,8 @@ swapped_out_and_back(struct sim_rng *g)
     ref_free(f);
 }
 
-/* An entry of the penalty pool has one owner after the other, and what a
- * preempted one had counted is counted again. */
+/* An entry of the penalty pool has one owner after another, and the counts of a preempted
+ * owner are made again. */
 static void
 penalties_are_its_own(struct sim_rng *g)
 {
@@ -316,8 +316,8 @@ penalties_are_its_own(struct sim_rng *g)
     ref_free(f);
 }
 
-/* All would run together but for one block, or for a few: the youngest sits
- * out or gives way. */
+/* One or a few blocks are missing for all to run together: the youngest
+ * waits or is preempted. */
 static void
 e10_pool_one_block_short(struct sim_rng *g)
 {

@@ -1,16 +1,14 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random workloads over every way to run them: steps ahead 0 to 4, graphs,
- * prefix cache, host blocks, pools so small that sequences throw each other
- * out, priorities, samples, penalties, salts and users, stops by id and by
- * string, cancels, deadlines, a gate that reads late, a device that is fast,
- * slow or both by turns. All structures are walked after each poll, and every
- * answer is the simple loop's (ref.h), bit for bit.
+ * Random workloads with every way to run them: steps ahead 0 to 4, graphs, prefix cache,
+ * host blocks, pools so small that sequences preempt each other, priorities, samples,
+ * penalties, salts and users, stops by id and by string, cancels, deadlines, a gate that
+ * reads late, a device that is fast, slow or both in turn. All structures are checked
+ * after each poll, and every answer equals the simple loop's (ref.h) to the bit.
  *
- * The null model makes the volume; a tiny model on the cpu backend, whose
- * tokens depend on every byte of KV, a smaller share. $FDD_SIM_STEPS engine
- * steps in all.
+ * Most steps use the null model; a smaller share uses a tiny model on the cpu backend,
+ * whose tokens depend on every byte of KV. $FDD_SIM_STEPS: number of engine steps in all.
  */
 #include "config.h"
 
@@ -23,11 +21,11 @@
 
 #define N_CONTENT     500
 #define N_CONTENT_CPU 60
-#define CPU_SHARE     8 /* one step in this many is the tiny model's */
+#define CPU_SHARE     8 /* one step in this many uses the tiny model */
 
-/* Environments: what a draw consists of apart from the switches. */
+/* Environments: the settings of a run besides the switches. */
 static const struct sim_cfg envs[] = {
-    /* roomy */
+    /* plenty of room */
     { .max_reqs = 64,
         .max_seqs = 32,
         .max_tokens = 128,
@@ -36,7 +34,7 @@ static const struct sim_cfg envs[] = {
         .block_size = 16,
         .chunked = 1,
         .n_penalty = 32 },
-    /* one request fits, the rest fight for blocks */
+    /* one request fits, the rest compete for blocks */
     { .max_reqs = 64,
         .max_seqs = 16,
         .max_tokens = 64,
@@ -55,7 +53,7 @@ static const struct sim_cfg envs[] = {
         .chunked = 0,
         .n_penalty = 8,
         .drain_every = 50 },
-    /* one token a step */
+    /* one token in a step */
     { .max_reqs = 8,
         .max_seqs = 1,
         .max_tokens = 1,
@@ -82,10 +80,10 @@ static const struct sim_cfg envs[] = {
             .fcfs = 1 } },
 };
 
-/* KV of the tiny model in each. */
+/* KV type of the tiny model in each environment. */
 static const int kv_dtypes[] = { FDK_F32, FDK_F32, FDK_BF16, FDK_F8E4M3, FDK_I8 };
 
-/* Windows of its two layers. */
+/* Windows of the tiny model's two layers. */
 static void
 set_windows(struct mdl_program *p, int32_t first, int32_t second)
 {
@@ -145,7 +143,7 @@ struct sums {
     uint64_t steps, done, errors, preempted, late, graph, hit, in;
 };
 
-/* steps engine steps, then the rest until nothing is open. */
+/* Runs `steps` engine steps, then goes on until no request is open. */
 static void
 run(struct sim *s, struct sim_rng *g, struct ref *f, uint64_t steps, uint32_t n_content,
     struct sums *sum)
@@ -203,7 +201,7 @@ report(const char *what, const struct sums *m)
         (unsigned long long)m->errors, (unsigned long long)m->preempted,
         (unsigned long long)m->late, (unsigned long long)m->graph,
         (unsigned long long)m->hit, (unsigned long long)m->in);
-    /* the workload reached what it is for */
+    /* the workload covered its cases */
     SIM_CHECK(m->done > m->steps / 200 && m->graph > 0 && m->late > 0);
     SIM_CHECK(m->steps < 20000 || (m->preempted > 0 && m->hit > 0 && m->in > 0));
 }
@@ -220,7 +218,7 @@ total(void)
 #endif
 }
 
-/* Every environment with every switch by turns: 100 runs make a round. */
+/* Every environment with every switch in turn: 100 runs cover all. */
 static void
 workloads(struct sim_rng *g, uint64_t steps, const struct ref_cfg *rc,
     const char *model_dir, int windowed, const char *what)
@@ -251,7 +249,7 @@ workloads(struct sim_rng *g, uint64_t steps, const struct ref_cfg *rc,
         c.kv_dtype = model_dir != NULL ? kv_dtypes[i] + 1 : 0;
         c.check_tokens = model_dir == NULL;
         c.edit = windowed ? windows[i] : NULL;
-        if (windowed && i == 1) /* for two groups, of which one is short */
+        if (windowed && i == 1) /* for two groups, one of which has too few blocks */
             c.n_block = 12;
         draw(g, &c, turn);
         s = sim_new(&c);
@@ -288,7 +286,7 @@ e9_e10_random_cpu(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* KV groups with windows, whose blocks go: the simple loop's stay. */
+/* KV groups with windows drop blocks; the simple loop keeps all. */
 static void
 e9_e10_random_windows(struct sim_rng *g)
 {

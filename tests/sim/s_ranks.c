@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group of ranks against one device: tiny random models, virtual devices with threads. Over
- * T ranks the sums have another order, so logprobs are near those of one device and tokens
- * differ where two were as likely. Among themselves T ranks have the same bits however steps
- * are composed, launched, preempted and resumed.
+ * A group of ranks compared with one device: tiny random models, virtual devices with
+ * threads. T ranks add in another order, so logprobs are near those of one device, and
+ * tokens differ where two were about equally likely. Runs of T ranks give the same bits
+ * however steps are composed, launched, preempted and resumed.
  */
 #include "config.h"
 
@@ -28,7 +28,7 @@ rm(const char *dir)
     sim_model_rm(dir);
 }
 
-/* Every family by every number of ranks it divides. */
+/* Every family with every number of ranks that can divide it. */
 static void
 families_on_ranks(struct sim_rng *g)
 {
@@ -60,7 +60,7 @@ families_on_ranks(struct sim_rng *g)
         }
 }
 
-/* The same bits whatever the steps are. */
+/* The same bits for all compositions of steps. */
 static void
 ways_of_running(struct sim_rng *g)
 {
@@ -89,7 +89,7 @@ ways_of_running(struct sim_rng *g)
     }
 }
 
-/* Ranks that do not reach each other's memory have the same bits. */
+/* Ranks without access to each other's memory give the same bits. */
 static void
 through_the_host(struct sim_rng *g)
 {
@@ -120,7 +120,8 @@ through_the_host(struct sim_rng *g)
     }
 }
 
-/* Too few blocks: sequences are preempted; cached blocks go to the host and come back. */
+/* Too few blocks: sequences are preempted; cached blocks are copied to
+ * the host and back. */
 static void
 preempted_and_swapped(struct sim_rng *g)
 {
@@ -150,7 +151,7 @@ preempted_and_swapped(struct sim_rng *g)
         SIM_CHECK(s->pip->eng->kv->n_in > 0 && s->pip->eng->kv->n_out > 0);
         SIM_CHECK(s->pip->eng->kv->n_hit > 0);
         sim_free(s);
-        /* prompts that are in the cache have no logprobs of their tokens */
+        /* prompts found in the cache have no logprobs of their tokens */
         for (int i = 0; i < N_REQ; i++)
             SIM_CHECK(memcmp(got.a[i].ids, ref.a[i].ids, sizeof(ref.a[i].ids)) == 0 &&
                 memcmp(got.a[i].lp, ref.a[i].lp, sizeof(ref.a[i].lp)) == 0);
@@ -187,7 +188,7 @@ formats(struct sim_rng *g)
             answers(&c, 1, 0, &one, NULL);
             c.n_rank = all_heads[k].T;
             answers(&c, 0, 0, &got, NULL);
-            /* a key that is rounded to another number of 8 bits moves logprobs by more */
+            /* a key rounded to another 8-bit number changes logprobs by more */
             (void)near(&one, &got, kinds[i].kv != FDK_F32 + 1 ? 2e-2f : NEAR, what);
             c.graph = 1;
             c.depth = 2;
@@ -200,7 +201,7 @@ formats(struct sim_rng *g)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* Launch threads that come late change nothing. */
+/* Late launch threads change nothing. */
 static void
 late_launches(struct sim_rng *g)
 {
@@ -218,7 +219,8 @@ late_launches(struct sim_rng *g)
     rm(dir);
 }
 
-/* A step by the runner alone: -EIO within the limit, and who it was. */
+/* Runs a step in the runner only: it must return -EIO within the limit
+ * and name the rank. */
 static void
 broken(const char *dir, void (*fault)(struct sim *s), int other, const char *want)
 {
@@ -241,7 +243,8 @@ broken(const char *dir, void (*fault)(struct sim *s), int other, const char *wan
     if (rc == 0)
         rc = run_collect(s->run, rec, &begin, &end);
     SIM_CHECK(rc == -EIO);
-    /* the other one gives up too, or has not launched the step when it hears of the failure */
+    /* the other rank gives up too, or has not launched the step when it
+     * learns of the failure */
     while (__atomic_load_n(&s->run->ranks->at[other].done, __ATOMIC_ACQUIRE) !=
         s->run->ranks->tail)
         SIM_CHECK(clk_now_ns() - t0 < 20 * CLK_S);
@@ -296,7 +299,7 @@ ranks_that_break(struct sim_rng *g)
     rm(dir);
 }
 
-/* A measured step: all ranks launch it as the one does that has the events. */
+/* A measured step: all ranks launch it in the same way as the rank with the events. */
 static void
 measured(struct sim_rng *g)
 {

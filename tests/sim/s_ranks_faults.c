@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that fail, stop, end and come late; and what the engine thread pays for eight of
- * them. A worker that gives up ends its process, so each try is a process of its own.
+ * Ranks that fail, stop, end or are late, and the engine thread's cost for eight ranks. A
+ * worker that gives up ends its process, so each try is a separate process.
  */
 #include "config.h"
 
@@ -70,7 +70,7 @@ __wrap_sched_yield(void)
 
 /* ---- the model --------------------------------------------------------------------------- */
 
-/* Heads that up to eight ranks divide. */
+/* Makes a model with heads for up to eight ranks. */
 static void
 model(char dir[64])
 {
@@ -118,16 +118,16 @@ enum fault { NONE, FAILS, STOPS, ENDS, LATE };
 
 struct plan {
     enum fault kind;
-    int32_t rank, step; /* from this step on */
+    int32_t rank, step; /* the fault begins with this step */
     int32_t limit_ms;
-    int out; /* where a process writes when it happens, and what becomes of the answers */
+    int out; /* pipe to which a process writes the time of the fault and the results */
     int32_t seen[FDK_MAX_RANKS];
     struct sim_rng rng[FDK_MAX_RANKS];
     struct sim *s;
 };
 struct came {
-    uint64_t fault_ns; /* when it happened, 0: not yet */
-    uint32_t hash;     /* of all tokens */
+    uint64_t fault_ns; /* time of the fault, 0: not yet */
+    uint32_t hash;     /* hash of all tokens */
 };
 
 static void
@@ -179,7 +179,7 @@ answers(struct sim *s)
     return h;
 }
 
-/* A worker that ends because of a rank waits for no thread. */
+/* A worker that ends because of a rank does not wait for threads. */
 #ifdef __SANITIZE_THREAD__
 const char *__tsan_default_options(void);
 const char *
@@ -189,7 +189,7 @@ __tsan_default_options(void)
 }
 #endif
 
-/* A process: the answers, or the end of a worker. */
+/* Body of a try's process: it writes the answers, or ends as a worker does. */
 static void
 try(const char *dir, struct plan *p)
 {
@@ -209,7 +209,7 @@ struct end {
     int status;
     uint64_t took_ns; /* since the fault */
     struct came came;
-    char text[4096]; /* what it said */
+    char text[4096]; /* its error text */
 };
 
 static void
@@ -272,8 +272,8 @@ ended_by(const struct end *e, const char *what)
 
 /* ---- the tests ------------------------------------------------------------------------------ */
 
-/* A device that fails ends the worker at once, long before the limit; at best, for machines
- * are busy. */
+/* A device that fails ends the worker at once, long before the limit. The best of some
+ * tries counts, as machines are busy. */
 #define LEAVE_NS (100 * CLK_MS)
 static void
 failures_end_at_once(struct sim_rng *g)
@@ -298,9 +298,9 @@ failures_end_at_once(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* A thread stopped, ended or delayed at random, as often as FDD_RANK_FAULTS says: the worker
- * ends and names the rank, or the answer is right. A machine that stands still may make
- * another rank late: few tries are repeated. */
+/* A thread is stopped, ended or delayed at random, FDD_RANK_FAULTS times: the worker ends
+ * and names the rank, or the answer is right. On a machine that stalls another rank may
+ * be late: a few tries are repeated. */
 static void
 faults_at_random(struct sim_rng *g)
 {
@@ -337,7 +337,7 @@ faults_at_random(struct sim_rng *g)
     sim_model_rm(dir);
 }
 
-/* ---- what the engine thread pays -------------------------------------------------------------- */
+/* ---- cost for the engine thread --------------------------------------------------------------- */
 
 enum { ROWS = 256, STEPS = 40 };
 
@@ -402,7 +402,8 @@ pay(const char *dir, int32_t n_rank)
     return sum;
 }
 
-/* One wake for all ranks' threads, and no rank is asked again where its step has ended. */
+/* One wake-up serves the threads of all ranks, and a rank whose step has ended is
+ * not queried again. */
 static void
 engine_pays(struct sim_rng *g)
 {

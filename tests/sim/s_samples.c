@@ -49,8 +49,8 @@ static struct {
     uint64_t n_preempted, n_same;
 } smp;
 
-/* The tokens and the bits of the logprobs are those of samples that each computed the
- * prompt, alone and one after the other. */
+/* Tokens and bits of logprobs equal those of samples that run one after another and each
+ * compute the prompt. */
 static void
 samples(struct sim *s, struct sim_rng *g)
 {
@@ -94,7 +94,7 @@ samples(struct sim *s, struct sim_rng *g)
     sim_free(ref);
 }
 
-/* Prompt tokens that were computed. */
+/* Number of prompt tokens that were computed. */
 static void
 computed(struct sim *s, struct sim_rng *g)
 {
@@ -137,7 +137,7 @@ t_samples(struct sim_rng *g)
 
 /* ---- the best of the samples ----------------------------------------------------------------- */
 
-/* All samples of it, and their mean logprobs. */
+/* All samples of a request, and their mean logprobs. */
 struct drawn {
     struct sim_req *r;
     double sum[FDP_MAX_N];
@@ -169,7 +169,7 @@ fill_best(struct sim_req *r, struct sim_rng *g)
         r->stop[i] = sim_range(g, 0, 258);
 }
 
-/* Sample k of q is the one with rank k of all. */
+/* Checks that sample k of q is the k-th best of all. */
 static void
 is_best(const struct drawn *d, const struct sim_req *q)
 {
@@ -240,7 +240,7 @@ best(struct sim *s, struct sim_rng *g)
         sim_submit(s, q, NULL);
         while (!q->terminal) {
             (void)sim_poll(s);
-            /* nothing comes before all have ended */
+            /* nothing is sent before all samples have ended */
             SIM_CHECK(s->pip->eng->n_live == 0 || q->s[0].n_ids == 0);
         }
         is_best(&drawn, q);
@@ -248,7 +248,7 @@ best(struct sim *s, struct sim_rng *g)
     s->record = NULL;
 }
 
-/* Cancelled at any moment: none, or all, was sent. */
+/* Cancelled at any time: either no sample or all were sent. */
 static void
 best_cancelled(struct sim *s, struct sim_rng *g)
 {
@@ -295,8 +295,8 @@ ask_text(struct sim *s, struct sim_rng *g, const char *stop, uint32_t flags,
     return r;
 }
 
-/* Text, stop strings and special tokens apart, of the null model, whose samples are
- * alike: as without. */
+/* Text, stop strings and separate special tokens with the null model, whose samples are
+ * equal: same results as without best_of. */
 static void
 best_text(struct sim *s, struct sim_rng *g)
 {
@@ -333,7 +333,7 @@ best_text(struct sim *s, struct sim_rng *g)
     SIM_CHECK(n_stop > 5);
 }
 
-/* What would be kept of the samples is bounded. */
+/* The memory for samples is bounded. */
 static void
 best_bound(struct sim *s, struct sim_rng *g)
 {
@@ -350,7 +350,7 @@ best_bound(struct sim *s, struct sim_rng *g)
         r->p.logprobs = 20;
         r->n_prior = i == 3;
         r->prior = mem_array(2, 4);
-        if (i == 2) /* a mean takes no room */
+        if (i == 2) /* a mean needs no memory */
             r->p.set ^= FDP_S_LOGPROBS;
         sim_submit(s, r, NULL);
         if (i == 1 || i == 2) {

@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a backend says that its kernels take: a shape that none takes ends the start, one that
- * a slow kernel takes is said in the log and in `fdctl program`, and so is a list of sizes that
- * cuts a class of rows in two.
+ * The shapes that a backend's kernels accept: a shape without a kernel fails the start. A
+ * shape for which there is only a slow kernel is reported in the log and in `fdctl
+ * program`, and so is a list of sizes that divides a class of rows.
  */
 #include "config.h"
 
@@ -41,7 +41,7 @@ extra_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why, si
     return fdk_ops_cpu.op_takes(ctx, dev, op, why, n);
 }
 
-/* Up to 16 rows, up to 64, more. */
+/* Classes of rows: up to 16, up to 64, more. */
 static int32_t
 extra_class(struct fdk_ctx *ctx, int dev, const struct fdk_gemm_args *a)
 {
@@ -145,7 +145,7 @@ end(struct start *t)
     free(t->cnt);
 }
 
-/* The first launch of that name that `fdctl program` shows for a step of that size. */
+/* The first launch of this name that `fdctl program` shows for a step of this size. */
 static json_t *
 shown(json_t *program, int32_t tokens, const char *name)
 {
@@ -168,7 +168,7 @@ text_of(json_t *o, const char *key)
     return s != NULL ? s : "";
 }
 
-/* start(), which succeeds, and what it logs. */
+/* Calls start(), which must succeed, and keeps its log. */
 static void
 start_logged(struct start *t, const char *sizes, char *ret, size_t n)
 {
@@ -233,7 +233,8 @@ no_kernel_ends_the_start(struct sim_rng *rng)
     end(&t);
 }
 
-/* Kernels, bytes, shares, and the layout of weights; slow ones in the log and in the answer. */
+/* Kernels, bytes, shares and the layout of weights; slow kernels in the log
+ * and in the answer. */
 static void
 a_slow_kernel_is_said(struct sim_rng *rng)
 {

@@ -19,11 +19,12 @@
 #define MAX_OUT 300
 
 struct ref {
-    uint32_t ids[MAX_OUT], n; /* the whole chain */
+    uint32_t ids[MAX_OUT], n; /* all expected tokens */
     size_t at[MAX_OUT + 1];   /* bytes of text after n tokens */
-    size_t n_body;            /* without the mark of an unfinished character */
+    size_t n_body;            /* bytes without the replacement mark of an
+                               * unfinished character */
     char text[MAX_OUT * 4];
-    int stop;       /* the last one is a stop id */
+    int stop;       /* the last token is a stop id */
     uint32_t n_tok; /* tokens delivered */
     size_t n_text;  /* text delivered */
     int stop_str;
@@ -51,7 +52,7 @@ ref_chain(const struct sim *s, const struct sim_req *r, struct ref *f)
     f->at[f->n] += dtk_finish(&d, (uint8_t *)f->text + n, sizeof(f->text) - n);
 }
 
-/* Where the first stop string to be complete ends; longest of several. */
+/* End of the first stop string that is complete; of several, the longest. */
 static void
 ref_stop(const struct sim_req *r, struct ref *f)
 {
@@ -79,7 +80,7 @@ ref_stop(const struct sim_req *r, struct ref *f)
     }
 }
 
-/* Text that has left after n tokens. */
+/* Bytes of text that have been sent after n tokens. */
 static size_t
 ref_sent(const struct sim_req *r, const struct ref *f, uint32_t n)
 {
@@ -168,9 +169,9 @@ check(const struct sim_req *r, const struct ref *f)
     SIM_CHECK(r->done.output_tokens == f->n_tok);
 }
 
-/* As if the first k tokens had been delivered by a worker that died. With all
- * of them, where the last is a stop id that begins a character, the client once
- * saw a replacement character behind the end. */
+/* Resumes as if the first k tokens had been delivered by a worker that died. Regression:
+ * with all tokens delivered and a last stop id that begins a character, the client saw a
+ * replacement character after the end. */
 static void
 resume(struct sim *s, struct sim_rng *g, const struct sim_req *of, const struct ref *f)
 {
@@ -236,8 +237,8 @@ op(struct sim *s, unsigned what, const char *text, const uint32_t *ids, uint32_t
     return r;
 }
 
-/* Names of special tokens in a text, in prompts and for TOKENIZE: text, or with the
- * flag the token. */
+/* Names of special tokens in prompts and for TOKENIZE are text, or with
+ * the flag the tokens. */
 static void
 special(struct sim *s)
 {
@@ -300,7 +301,7 @@ ops(struct sim *s)
     SIM_CHECK(r->code == FDP_E_BAD_TOKEN && r->detail == FDP_D_PROMPT_ID);
 }
 
-/* A long text must not hold up a short one that comes after it. */
+/* A long text must not delay a short one that arrives after it. */
 static void
 slices(struct sim *s)
 {

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stages on their own threads and a device with a thread of its own that
- * is slower or faster than they are: every answer is the simple loop's.
+ * The stages on their own threads, and a device with its own thread that is slower or
+ * faster than they are: every answer equals the simple loop's.
  */
 #include "config.h"
 

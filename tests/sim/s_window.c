@@ -1,9 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV groups with windows: blocks behind a window go while a sequence runs, and no answer
- * depends on it. The reference keeps all blocks, has no prefix cache, no overlap and no
- * shortage. A model of six layers on the cpu backend, with different windows.
+ * KV groups with windows: blocks that left a window are freed while a sequence runs,
+ * and no answer depends on that. The reference keeps all blocks, has no prefix cache,
+ * no overlap and no shortage. A model of six layers on the cpu backend, with
+ * different windows.
  */
 #include "config.h"
 
@@ -17,16 +18,16 @@
 
 #define B          16
 #define N_LAYER    6
-#define TEXT       160 /* tokens that prompts have in common, at most */
-#define OWN        5   /* and their own behind those */
-#define STEP       8   /* prompts have that many more in common than the one before */
+#define TEXT       160 /* most tokens that prompts have in common */
+#define OWN        5   /* their own tokens after those */
+#define STEP       8   /* each prompt has this many more tokens in common than the last */
 #define N_CUT      (TEXT / STEP + 1)
 #define SAMPLES    N_CUT       /* from here on: samples, */
 #define LONG       (2 * N_CUT) /* long answers */
 #define N_LONG     8
 #define N_CONTENT  (LONG + N_LONG)
 
-#define MOST_POLLS 200000 /* of eight long answers, a few thousand */
+#define MOST_POLLS 200000 /* eight long answers need a few thousand */
 
 static char dir[] = "/tmp/fdd-s-window-XXXXXX";
 
@@ -119,7 +120,7 @@ reference(size_t i)
     return ref_new(&c, &rc);
 }
 
-/* Blocks that the running sequences would hold if none went. */
+/* Number of blocks that the running sequences would hold if none were freed. */
 static int64_t
 kept_for_ever(const struct sim *s)
 {
@@ -131,8 +132,8 @@ kept_for_ever(const struct sim *s)
     return n;
 }
 
-/* Where nothing was evicted each prompt finds all full blocks it has in common with those
- * before, however its windows cut them. */
+/* If nothing was evicted, each prompt finds all full blocks that it has in common with
+ * earlier ones, wherever its windows begin. */
 static void
 hits_at_every_boundary(struct sim_rng *g)
 {
@@ -192,8 +193,8 @@ samples_compute_a_prompt_once(struct sim_rng *g)
     }
 }
 
-/* A pool that holds less than one sequence of full length without windows serves several
- * that outgrow it. */
+/* A pool too small for one sequence of full length without windows serves several that
+ * are longer than it. */
 static void
 memory_is_what_windows_allow(struct sim_rng *g)
 {
@@ -207,7 +208,7 @@ memory_is_what_windows_allow(struct sim_rng *g)
         c.seed = sim_u32(g);
         c.max_tokens = 16;
         c.max_seqs = 2;
-        c.n_block = 14; /* more where attention reads before windows */
+        c.n_block = 14; /* more if attention reads tokens before the windows */
         c.backend = "cpu";
         c.prefix = depth % 2;
         s = sim_new(&c);
@@ -230,7 +231,8 @@ memory_is_what_windows_allow(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompts in one step, longer than windows: blocks behind these go while the step runs. */
+/* Prompts in one step, longer than windows: blocks that left them are freed
+ * while the step runs. */
 static void
 long_chunks(struct sim_rng *g)
 {

@@ -74,7 +74,7 @@ sim_steps(uint64_t def)
 
 /* ---- life --------------------------------------------------------------------------- */
 
-/* The up ring is full: the gate reads. */
+/* The up ring is full: lets the gate read. */
 static void
 sim_room(void *arg)
 {
@@ -367,7 +367,7 @@ struct sim_req *
 sim_req(struct sim *s)
 {
     for (int32_t i = 0; i < s->cfg.max_reqs; i++) {
-        /* the one ended last is looked at last */
+        /* the entry that ended last is tried last */
         struct sim_req *r = &s->reqs[(s->last_req + 1 + i) % s->cfg.max_reqs];
 
         if (r->used && !r->terminal)
@@ -520,7 +520,7 @@ sim_check_errors(const struct sim *s)
     }
 }
 
-/* ---- what comes up --------------------------------------------------------------------------- */
+/* ---- records from the worker ----------------------------------------------------------------- */
 
 uint32_t
 sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i, uint32_t prev,
@@ -540,7 +540,7 @@ sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i, uint32_t pr
     }
 }
 
-/* Delivered ids are the chain, and end where it says. */
+/* Checks that the delivered ids are the expected ones, and end where expected. */
 static void
 sim_check_chain(const struct sim *s, const struct sim_req *r, const struct sim_sample *sm)
 {
@@ -611,7 +611,8 @@ sim_text(struct sim_sample *sm, uint32_t position, const void *text, uint32_t n)
     sm->text[sm->n_text] = '\0';
 }
 
-/* One slot, text that was asked for, and no LOGPROBS that belong between. */
+/* Checks a TOKENS record: one slot, text was requested, and no LOGPROBS
+ * record belongs between. */
 static void
 sim_tokens(struct sim *s, const struct sim_req *r, struct sim_sample *sm,
     const struct fdp_rec *rec)

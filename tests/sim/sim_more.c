@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Records that few requests want, and a model for those that want a real one. */
+/* Records that few requests use, and a model for tests that need a real one. */
 #include "config.h"
 
 #include "tests/sim/sim.h"
@@ -61,7 +61,7 @@ sim_more_logprobs(struct sim_req *r, const struct fdp_rec *rec)
         r->lp_ids[i] = lp[i].id;
 }
 
-/* What each id of the record before it decodes to. */
+/* Checks TOKEN_TEXT: the bytes of each id of the logprobs record before it. */
 static void
 sim_token_text(const struct sim *s, struct sim_req *r, const struct fdp_rec *rec)
 {

@@ -1,8 +1,9 @@
 #!/bin/bash
-# SPDX-FileCopyrightText: The fdd authors SPDX-License-Identifier: Apache-2.0 The programs
-# of examples/ compile as their comments say. They answer two prompts at a time,
-# interleaved, each as fdctl answers it. Without a daemon, or if it dies, they end with a
-# message. Their loops use no CPU time while nothing arrives.
+# SPDX-FileCopyrightText: The fdd authors
+# SPDX-License-Identifier: Apache-2.0
+# The programs of examples/ compile as their comments say. They answer two prompts at a
+# time, interleaved, each as fdctl answers it. Without a daemon, or if it dies, they end
+# with a message. Their loops use no CPU time while nothing arrives.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/python/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build: a program would need the sanitizer too"

@@ -94,7 +94,7 @@ submit(fdc_t *s, uint64_t user, uint32_t n_tokens, fdc_req_t **ret)
     return fdc_submit_ids(s, ids, 4, &p, &o, ret);
 }
 
-/* n_open requests at a time, for ever. */
+/* Keeps n_open requests open, for ever. */
 static int
 other_user(const struct fair_load *cfg, struct shared *sh)
 {
@@ -146,7 +146,7 @@ one_request(fdc_t *s, const struct fair_load *cfg, struct fair_seen *seen,
         }
         if (e.type != FDC_T_IDS)
             continue;
-        /* Tokens that came together: one gap, and none between them. */
+        /* Tokens that arrive together count as one gap, with none between them. */
         if (last != 0 && seen->n_gap < (size_t)cfg->n_requests * cfg->n_tokens)
             seen->gap[seen->n_gap++] = t - last;
         last = t;

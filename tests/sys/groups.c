@@ -227,13 +227,14 @@ next_turn(fdc_t *s, struct conv *c)
     fdc_req_set_user(c->r, c);
 }
 
-/* A user's conversations, by turns. */
+/* A user's conversations. */
 struct talker {
     struct conv *convs;
     uint32_t n, at;
 };
 
-/* The next turn of the conversation that is due. 0: all have had theirs. */
+/* Sends the next turn of the conversation that is due. Returns 0 if
+ * all have had theirs. */
 static int
 goes_on(fdc_t *s, struct talker *t)
 {
@@ -259,7 +260,7 @@ talk(fdc_t *s, uint32_t n_users, uint32_t n_convs)
         die("memory", FDC_E_NOMEM);
     for (uint32_t i = 0; i < n_users; i++) {
         users[i] = (struct talker){ &all[i * n_convs], n_convs, 0 };
-        fill(first, TURN_IDS); /* all of a user begin alike */
+        fill(first, TURN_IDS); /* all conversations of a user have the same beginning */
         for (uint32_t k = 0; k < n_convs; k++) {
             struct conv *c = &users[i].convs[k];
 
@@ -295,7 +296,7 @@ talk(fdc_t *s, uint32_t n_users, uint32_t n_convs)
 
 /* ---- times to the first token -------------------------------------------------------- */
 
-/* Waits for r alone, frees it; ns from t0 to its first ids. */
+/* Waits only for r and frees it. Returns the ns from t0 to its first ids. */
 static uint64_t
 first_token(fdc_req_t *r, uint64_t t0)
 {
@@ -389,7 +390,8 @@ welch(const struct sample *a, const struct sample *b)
     return (a->sum / a->n - b->sum / b->n) / sqrt(variance(a) / a->n + variance(b) / b->n);
 }
 
-/* Logarithms: a pause of the machine is not worth a thousand tries. */
+/* Logarithms: so that a pause of the machine does not weigh as
+ * much as a thousand tries. */
 static double
 timed(fdc_t *s, uint64_t user, const uint32_t *ids)
 {

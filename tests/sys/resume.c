@@ -1,11 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams on a session with reconnect_ms, while somebody else kills the worker and
- * restarts the daemon. First each request once, undisturbed: the reference. Then again
- * and again until standard input ends; each id and each byte of text must come once, in
- * its place, and be the reference's. Prints "ready" between the two, at the end
- * "N requests, M resumed" and the session's reconnections.
+ * Streams on a session with reconnect_ms, while the caller kills the worker and restarts
+ * the daemon. First each request runs once, undisturbed, as the reference. Then they run
+ * again and again until standard input ends; each id and each byte of text must arrive
+ * once, at its place, and equal the reference. Prints "ready" between the two phases, and
+ * at the end "N requests, M resumed" and the session's reconnections.
  *
  *   resume SOCKET STREAMS TOKENS [loop]     loop: through fdc_dispatch() and poll()
  */
@@ -66,7 +66,8 @@ begin(fdc_t *f, struct stream *s)
     p.max_new = n_token;
     p.seed = s->k % 3 == 2 ? FDC_UNSET64 : 1000 + s->k;
     p.temperature = s->k % 3 ? 0.8f : 0;
-    /* A seed that the daemon draws is another one each time: greedy then. */
+    /* A seed drawn by the daemon differs each time, so without a seed
+     * requests are greedy. */
     if (p.seed == FDC_UNSET64)
         p.temperature = 0;
     p.flags = FDC_F_TEXT | (s->k % 2 ? FDC_F_IGNORE_EOS : 0);
@@ -149,7 +150,7 @@ stopped(void)
     return read(STDIN_FILENO, &c, 1) == 0;
 }
 
-/* Reads what r has; 1: it is over. */
+/* Reads the events of r. Returns 1 if it has ended. */
 static int
 read_all(struct stream *s)
 {
@@ -168,7 +169,7 @@ read_all(struct stream *s)
     return 1;
 }
 
-/* A request that can be read; NULL: none just now. */
+/* Returns a request with events to read, or NULL if there is none now. */
 static fdc_req_t *
 wait_one(fdc_t *f, int loop)
 {
@@ -191,7 +192,7 @@ wait_one(fdc_t *f, int loop)
     return rc == 1 ? r : NULL;
 }
 
-/* Once, or until standard input ends. */
+/* Runs the requests once, or until standard input ends. */
 static void
 run(fdc_t *f, int loop, int again)
 {

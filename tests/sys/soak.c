@@ -6,8 +6,8 @@
  *
  *   soak SOCKET N_CLIENTS N_REQUESTS SEED VOCAB
  *
- * A killed client cannot count; the survivors do. Exit 0, or 1 with what
- * was seen. The caller checks afterwards that the daemon is empty again.
+ * Only surviving clients count their events. Exit status 0, or 1 with the errors printed.
+ * The caller checks afterwards that the daemon has no requests left.
  */
 #include "config.h"
 
@@ -58,7 +58,7 @@ end_one(struct one *o, struct tally *t)
     memset(o, 0, sizeof(*o));
 }
 
-/* One event; 1 when the request is over. */
+/* Handles one event. Returns 1 if the request has ended. */
 static int
 step_one(struct one *o, struct tally *t)
 {
@@ -161,7 +161,7 @@ client(const char *path, unsigned long n_req, uint64_t seed, uint32_t vocab, str
             o->cancelled = 1;
             fdc_cancel(o->r);
         }
-        if (dice == 99) { /* walks away without reading */
+        if (dice == 99) { /* disconnects without reading */
             fdc_req_free(o->r);
             memset(o, 0, sizeof(*o));
             busy--;

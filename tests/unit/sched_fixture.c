@@ -48,8 +48,7 @@ fx_is_stop(const struct req *r, uint32_t token)
     return r->n_stop > 0 && token % 61 == 0;
 }
 
-/* ---- begin and end
- * ------------------------------------------------------------------------ */
+/* ---- begin and end --------------------------------------------------------------- */
 
 struct fx *
 fx_new(const struct fx_cfg *cfg)

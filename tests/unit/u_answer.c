@@ -155,7 +155,7 @@ splits(const struct sample *s, const char *tools, int n_random)
     free(whole.text);
 }
 
-/* ---- results ---------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------- */
 
 static json_t *
 stripped(const char *p, size_t n)
@@ -298,8 +298,7 @@ t_splits(void **state)
     each_answer(check_splits, 150);
 }
 
-/* ---- text that is no call
- * ------------------------------------------------------------------ */
+/* ---- text that is no call ------------------------------------------------------------- */
 
 /* Expected kinds and texts in turn, as take() writes them except ids, with "|" for the
  * byte 1. */

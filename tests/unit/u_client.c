@@ -22,7 +22,7 @@
 #include "libclient/fdclient.h"
 #include "tests/unit/mock_gate.h"
 
-/* ---- counts allocations of this thread --------------------------------- */
+/* ---- counts allocations of this thread ----------------------------------- */
 
 #if !defined(FDD_SANITIZED) && defined(__GLIBC__)
 #define COUNT_MALLOC 1

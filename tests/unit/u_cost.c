@@ -85,7 +85,7 @@ worst(const struct cost *c, const struct device *d, struct rng *r)
 static const struct device cpu = { 300000, 90000, 40, 12 };
 static const struct device gpu = { 900000, 1500, 0.9, 0.05 };
 
-/* ---- a GPU: the longer of reading weights and arithmetic -------- */
+/* ---- a GPU: the longer of reading weights and arithmetic --------------------------- */
 
 /* ns of a step of an 8B model in bf16 on an H200. Measured in ms: decode batches of
  * 1, 32, 128 and 256 at context 1,024: 3.82, 5.0, 8.66, 14.85; prefills of 128, 2,048

@@ -84,7 +84,7 @@ pthread_mutex_lock(pthread_mutex_t *m)
 
 #endif
 
-/* ---- device calls that wait ----------------------------------------------------- */
+/* ---- device calls that wait ----------------------------------------------------------- */
 
 static const struct fdk_ops *spied;
 static struct fdk_ops spy;

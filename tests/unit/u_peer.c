@@ -24,7 +24,7 @@
 #include "tests/unit/gate_fixture.h"
 
 #define LINGER_S 4
-#define CALL_NS  (500 * CLK_MS) /* far below LINGER_S, above the delays of a busy machine */
+#define CALL_NS  (500 * CLK_MS) /* far below LINGER_S, above a busy machine's delays */
 
 /* Returns a connected TCP socket with data that no process reads: its close sleeps. */
 static int

@@ -38,8 +38,7 @@ n_preempted(const struct req *r)
     return r->n_preempted;
 }
 
-/* ---- lack of blocks
- * ----------------------------------------------------------------- */
+/* ---- lack of blocks -------------------------------------------------------------- */
 
 /* Four sequences, admitted in order of their index, need a second block each, and the
  * pool has two besides their first ones. Returns a bit for each preempted one. */

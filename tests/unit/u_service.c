@@ -21,7 +21,7 @@
 #include "daemon/gate/advice.h"
 #include "tests/unit/gate_fixture.h"
 
-/* ---- a model that is unavailable -------------------------------------------------- */
+/* ---- a model that is unavailable ------------------------------------------- */
 
 static void
 die_soon(struct fix *f, int code)

@@ -198,7 +198,7 @@ t_reap(void **state)
     fix_close(&f);
 }
 
-/* ---- held records, limited by counts ------------------------------------------ */
+/* ---- held records, limited by counts ------------------------------------------- */
 
 #define HELD 9000u /* slots for each client, more than its ring has */
 

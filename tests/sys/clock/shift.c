@@ -1,10 +1,10 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * LD_PRELOAD: a clock of day that jumps. CLOCK_REALTIME is off by the seconds that
- * another process writes as an int64_t to the file $FDD_CLOCK, which is mapped once. The
- * monotonic clocks stay as they are. A wait until a time of day ends when the shifted
- * clock says so, as it does under a kernel whose clock was set.
+ * For LD_PRELOAD: a real-time clock that jumps. CLOCK_REALTIME is shifted by the seconds
+ * that another process writes as an int64_t to the file $FDD_CLOCK, which is mapped once.
+ * Monotonic clocks are unchanged. A wait until a time of day ends by the shifted clock,
+ * as under a kernel whose clock was set.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LOOK_NS 5000000 /* how soon a waiter sees a jump */
+#define LOOK_NS 5000000 /* time after which a waiter sees a jump */
 
 static const int64_t none;
 static const int64_t *shift_s = &none;
@@ -83,7 +83,8 @@ time(time_t *ret)
     return ts.tv_sec;
 }
 
-/* 1: the time of day has come; else a moment of CLOCK_MONOTONIC to look again. */
+/* 1: Returns 1 if the time of day has come, else 0 with a time of
+ * CLOCK_MONOTONIC to look again. */
 static int
 has_come(const struct timespec *until, struct timespec *ret)
 {

@@ -3,9 +3,9 @@
 /*
  * attack MODE CLIENT_SOCKET ADMIN_SOCKET SECONDS [SEED]
  *
- * One process of a hostile user, over the protocol itself. Prints what it did.
- * Exit 1: the daemon allowed what it must not. `attack --list` prints the
- * modes. The mode burn touches no daemon: it uses as much CPU as an attack can.
+ * One process of a hostile user, over the protocol itself. Prints a summary. Exit status
+ * 1: the daemon allowed something that it must not. `attack --list` prints the modes. The
+ * mode burn touches no daemon: it uses as much CPU as an attack can.
  */
 #include "config.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Attacks on the admin socket, by a user without rights there. */
+/* Attacks on the admin socket, by a user without rights on it. */
 #include "config.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ adm_closed(int s)
     return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* Every connection there is, with a byte on each now and then if drip. */
+/* Keeps as many connections as possible; with drip sends a byte on each now and then. */
 static void
 hold(struct attack *a, int drip)
 {
@@ -65,7 +65,8 @@ atk_admin_slow(struct attack *a)
     hold(a, 1);
 }
 
-/* Commands without end on each connection; answers read and forgotten, or not. */
+/* Sends commands without end on each connection; replies are read and
+ * dropped, or not read. */
 static void
 flood(struct attack *a, const char *line, int reads)
 {
@@ -108,7 +109,7 @@ atk_admin_noread(struct attack *a)
 
 /* ---- lines ----------------------------------------------------------------- */
 
-/* Sends a line and waits for an answer, whichever. */
+/* Sends a line and waits for any reply. */
 static void
 ask(struct attack *a, const char *line, size_t len)
 {
@@ -124,7 +125,7 @@ ask(struct attack *a, const char *line, size_t len)
     }
     if (send(s, line, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 &&
         poll(&p, 1, ADM_WAIT_MS) == 0)
-        a->n_ended++; /* no answer */
+        a->n_ended++; /* no reply */
     (void)!recv(s, b, sizeof(b), MSG_DONTWAIT);
     close(s);
 }

@@ -48,7 +48,7 @@ send_kinds(struct attack *a, int s, const struct fdp_hello *h)
     (void)raw_send_fds(s, h, sizeof(*h), fds, CON_FDS);
 }
 
-/* A hello that is wrong in one of many ways. */
+/* Makes a hello that is wrong in one of many ways. */
 static void
 bad_hello(struct attack *a, int s)
 {
@@ -115,7 +115,7 @@ atk_handshake(struct attack *a)
     }
 }
 
-/* Connections, as many a second as there can be. */
+/* As many connections per second as possible. */
 void
 atk_flood(struct attack *a)
 {
@@ -132,7 +132,7 @@ atk_flood(struct attack *a)
     }
 }
 
-/* Whole handshakes, one after the other. */
+/* Complete handshakes, one after another. */
 void
 atk_connect(struct attack *a)
 {
@@ -157,7 +157,7 @@ closed(int s)
     return n == 0 || (n < 0 && errno != EAGAIN);
 }
 
-/* As many handshakes that are never finished as the daemon holds. */
+/* As many unfinished handshakes as the daemon allows. */
 void
 atk_slow(struct attack *a)
 {
@@ -181,7 +181,7 @@ atk_slow(struct attack *a)
     }
 }
 
-/* Every session that one user may have, never used. */
+/* All sessions that one user may have, never used. */
 void
 atk_idle(struct attack *a)
 {
@@ -200,8 +200,8 @@ atk_idle(struct attack *a)
     }
 }
 
-/* The largest completion ring; leave, and keep it by its descriptor. Ends a
- * second early, so that what is held then is what no session needs. */
+/* Takes the largest completion ring, disconnects, and keeps it by its descriptor. Ends a
+ * second early, so that the memory measured then belongs to no session. */
 void
 atk_keepmem(struct attack *a)
 {
@@ -227,8 +227,9 @@ atk_keepmem(struct attack *a)
 
 /* ---- a socket that blocks the process that closes it last --------------------------- */
 
-/* Data that its peer never reads, and an hour of patience. The peer stays in
- * the listening socket's backlog. -1: this machine has no TCP. */
+/* Makes a TCP socket with data that its peer never reads and a linger time of an
+ * hour. The peer stays in the listening socket's backlog. Returns -1 if this
+ * machine has no TCP. */
 static int
 linger_socket(void)
 {
@@ -253,8 +254,8 @@ linger_socket(void)
     return s;
 }
 
-/* Passes one. If the daemon is the last to close it, it is the daemon that
- * waits; else this process does. EPERM: the daemon takes none. */
+/* Passes such a socket. The process that closes it last waits: the daemon or this one.
+ * EPERM: the daemon accepts no descriptors. */
 static void
 linger_pass(int sock, const void *p, size_t len)
 {
@@ -269,7 +270,7 @@ linger_pass(int sock, const void *p, size_t len)
     fflush(stdout);
 }
 
-/* Several processes, since some of them may wait themselves. */
+/* Uses several processes, since some of them may wait. */
 static int
 linger_child(struct attack *a)
 {

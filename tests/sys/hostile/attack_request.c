@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Attacks with requests: too many, too large, never read, refused at a price. */
+/* Attacks with requests: too many, too large, never read, expensive to refuse. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 #define RQ_BLOBS    16
 #define RQ_BIG      4
 #define RQ_ARENA    (64u << 20) /* more than any daemon gives */
-#define RQ_OPEN     8           /* requests that are refused, at a time and session */
+#define RQ_OPEN     8           /* refused requests at a time in each session */
 #define RQ_PAUSE_US 500
 #define RQ_LONG     1000 /* output tokens: nearly the demo model's length */
 
 static struct raw ses[RQ_SESSIONS];
 static uint32_t n_open[RQ_SESSIONS], req_len[RQ_SESSIONS];
 
-/* Every completion ring full, and requests for more. */
+/* All completion rings full, and requests for more. */
 void
 atk_noread(struct attack *a)
 {
@@ -48,7 +48,7 @@ atk_noread(struct attack *a)
         a->n_ended += raw_gone(&ses[i]) != 0;
 }
 
-/* As many valid requests as are taken, all answers read. */
+/* Sends as many valid requests as are accepted, and reads all answers. */
 static void
 greedy(struct attack *a, int longest)
 {
@@ -62,7 +62,8 @@ greedy(struct attack *a, int longest)
             while (n_open[i] < r->w.max_inflight && raw_room(r) != 0) {
                 struct fdp_req q = raw_generate(r, ++tag, r->tail % 256, 64);
 
-                if (longest) { /* then the room that they leave, half by half */
+                if (longest) { /* then fills the remaining room, with half
+                                * the size each time */
                     unsigned k = tag % 16;
 
                     q.n = k < 6 ? FDP_MAX_N >> k : 1;
@@ -85,15 +86,15 @@ atk_greedy(struct attack *a)
     greedy(a, 0);
 }
 
-/* Few of them, so large that they are all the tokens that may wait. */
+/* A few requests, so large that they use all the tokens that may be queued. */
 void
 atk_greedy_long(struct attack *a)
 {
     greedy(a, 1);
 }
 
-/* A text of two-byte characters over all of want bytes or of the arena, then an
- * item that no daemon knows: found only after the text was looked at. */
+/* Writes a text of two-byte characters of `want` bytes or as long as the arena, then an
+ * unknown item, which is found only after the text was checked. */
 static uint32_t
 refused_blob(const struct raw *r, uint32_t want)
 {
@@ -143,14 +144,14 @@ refused(struct attack *a, int max, uint32_t want)
         a->n_ended += raw_gone(&ses[i]) != 0;
 }
 
-/* The largest texts, copied and looked at and then refused. */
+/* The largest texts, which are copied, checked and then refused. */
 void
 atk_blob(struct attack *a)
 {
     refused(a, RQ_BLOBS, RQ_ARENA);
 }
 
-/* One smaller item, published again and again by every session. */
+/* A smaller item, published again and again by every session. */
 void
 atk_republish(struct attack *a)
 {
@@ -181,7 +182,7 @@ big_req(struct attack *a, const struct raw *r, uint64_t tag)
     return q;
 }
 
-/* Accepted texts that fill the way to the worker. */
+/* Accepted texts that fill the link to the worker. */
 void
 atk_big(struct attack *a)
 {
@@ -207,8 +208,8 @@ atk_big(struct attack *a)
     }
 }
 
-/* A name that begins a line of its own in the log, and clears a terminal;
- * then requests that are worth a line. */
+/* A client name that begins a new line in the log and clears a terminal; then requests
+ * that cause log lines. */
 void
 atk_log(struct attack *a)
 {

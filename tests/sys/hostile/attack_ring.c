@@ -35,7 +35,7 @@ odd_word(struct attack *a)
     return odd[atk_rnd(a) % N_ODD];
 }
 
-/* Mostly plausible, at times with a word that is not. */
+/* Makes a mostly plausible request, sometimes with a wrong field. */
 static struct fdp_req
 wild_req(struct attack *a, const struct raw *r, uint64_t tag)
 {
@@ -69,7 +69,7 @@ wild_batch(struct attack *a, struct raw *r, uint64_t *tag, uint32_t n)
     (void)raw_skip(r);
 }
 
-/* A new session where the daemon has ended the last one. */
+/* Opens a new session if the daemon has ended the last one. */
 static int
 renew(struct attack *a, struct raw *r)
 {
@@ -82,7 +82,7 @@ renew(struct attack *a, struct raw *r)
     return atk_session(a, r, NULL);
 }
 
-/* Any word of the memory that the daemon reads, all the time. */
+/* Overwrites random words of the memory that the daemon reads, all the time. */
 void
 atk_random(struct attack *a)
 {
@@ -112,7 +112,7 @@ atk_wild(struct attack *a)
     }
 }
 
-/* Cursors that cannot be, one after the other. */
+/* Impossible cursors, one after another. */
 void
 atk_cursors(struct attack *a)
 {
@@ -186,8 +186,8 @@ atk_toctou(struct attack *a)
     }
 }
 
-/* Pages vanish while requests run, where the kernel lets them; with the first one the
- * cursors return to 0. */
+/* Removes pages while requests run, if the kernel allows it; without the first page the
+ * cursors are 0 again. */
 void
 atk_punch(struct attack *a)
 {
@@ -203,7 +203,7 @@ atk_punch(struct attack *a)
     }
 }
 
-/* The doorbell, as fast as it goes, on a descriptor made blocking. */
+/* Rings the doorbell as fast as possible, on a descriptor made blocking. */
 void
 atk_bell(struct attack *a)
 {
@@ -224,7 +224,7 @@ atk_bell(struct attack *a)
     }
 }
 
-/* Valid work that costs the worker nothing. */
+/* Valid requests that need no work of the worker. */
 void
 atk_pings(struct attack *a)
 {
@@ -309,7 +309,7 @@ maps_writable(int fd)
     return 1;
 }
 
-/* The daemon's region by another way: its own file, opened for writing. */
+/* The daemon's region by another path: its file, opened again for writing. */
 static void
 seals_by_proc(struct attack *a, const struct raw *r)
 {
@@ -327,7 +327,7 @@ seals_by_proc(struct attack *a, const struct raw *r)
     close(fd);
 }
 
-/* What the daemon reads cannot vanish: asked for when it has read. */
+/* Memory that the daemon reads cannot be removed: tried after it has read. */
 static void
 seals_when_read(struct attack *a, struct raw *r)
 {
@@ -384,7 +384,7 @@ atk_seals(struct attack *a)
     }
 }
 
-/* The process that connected stops; its child goes on writing what is mapped. */
+/* The process that connected stops; its child keeps writing to the mapping. */
 void
 atk_stopped(struct attack *a)
 {

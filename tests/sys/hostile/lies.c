@@ -1,9 +1,9 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that lies, over the raw protocol.  lies SOCKET ATTACK
- * Each attack returns 0 when the daemon reacted as it must (session closed,
- * or the request refused) and prints what it saw.
+ * A client that violates the raw protocol. Usage: lies SOCKET ATTACK. Each attack
+ * returns 0 if the daemon reacted correctly (session closed, or request refused), and
+ * prints the reaction.
  */
 #include "config.h"
 
@@ -20,7 +20,7 @@
 #include "libclient/fdring.h"
 #include "tests/sys/hostile/raw.h"
 
-/* Wait for the daemon to close the connection: 0 if it did in time. */
+/* Waits for the daemon to close the connection. Returns 0 if it did in time. */
 static int
 closed(int sock, int ms)
 {
@@ -83,7 +83,7 @@ a_head_lie(const char *path)
     attach(path, &r);
     fdr_publish(raw_word(&r, FDP_C2D_CQ_HEAD), 0x40000000);
     struct fdp_req q = { .tag = 1, .op = FDP_OP_PING, .n = 1 };
-    /* the lie shows when the gate needs to know how much room there is */
+    /* the gate notices the wrong cursor when it needs to know the room */
     const uint32_t *head = (const uint32_t *)(const void *)(r.d2c + FDP_D2C_SQ_HEAD);
     for (uint32_t i = 0; i < 2 * r.w.cq_slots; i++) {
         for (int w = 0; w < 1000 && i - fdr_load_acquire(head) >= r.w.sq_slots / 2; w++)
@@ -95,7 +95,7 @@ a_head_lie(const char *path)
     return closed(r.sock, 2000);
 }
 
-/* A refused request: an ERROR record arrives, the session goes on. */
+/* Checks a refused request: an ERROR record arrives, and the session goes on. */
 static int
 a_refused(const char *path, struct fdp_req q, int32_t want)
 {

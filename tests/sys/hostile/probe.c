@@ -3,9 +3,9 @@
 /*
  * probe CLIENT_SOCKET SECONDS
  *
- * A client that behaves, and times itself: round trips to the gate, and the
- * first token of short requests. Prints one JSON object; times in us. Exit 1:
- * something was not answered.
+ * A correct client that measures its times: round trips to the gate, and the first
+ * token of short requests. Prints one JSON object, with times in us. Exit status 1: a
+ * request was not answered.
  */
 #include "config.h"
 

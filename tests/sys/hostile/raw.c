@@ -19,7 +19,7 @@
 #include "libclient/fdring.h"
 
 #define RAW_WELCOME_S 20
-#define RAW_MAX_FDS   253 /* of the kernel, SCM_MAX_FD */
+#define RAW_MAX_FDS   253 /* the kernel's SCM_MAX_FD */
 
 uint64_t
 raw_now_ns(void)
@@ -81,7 +81,8 @@ raw_welcome(struct raw *r)
     const struct cmsghdr *c;
     ssize_t n = recvmsg(r->sock, &m, MSG_CMSG_CLOEXEC);
 
-    if (n < 0 && errno == ECONNRESET) /* the answer may lie behind the reset */
+    if (n < 0 && errno == ECONNRESET) /* the answer may still be
+                                       * readable after the reset */
         n = recvmsg(r->sock, &m, MSG_CMSG_CLOEXEC);
     if (n < (ssize_t)sizeof(r->w))
         return RAW_NO_WELCOME;
@@ -226,8 +227,8 @@ raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new)
 
 /* ---- completions ---------------------------------------------------------- */
 
-/* The daemon empties the memory of a session that ended; else there is no record
- * without slots. */
+/* A record without slots is possible only after the end of a session, as the daemon
+ * clears its memory. */
 static void
 raw_emptied(const struct raw *r)
 {
