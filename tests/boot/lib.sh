@@ -57,7 +57,7 @@ boot_install() {
         ln -s "$boot_prefix/lib/systemd/system/${u##*/}" "$tree/etc/systemd/system/"
     done
 }
-# dbus and systemd alone; nothing that waits for a network or a terminal
+# only dbus and systemd; nothing that waits for a network or a terminal
 boot_quiet() {
     chroot "$tree" systemctl -q mask systemd-networkd-wait-online.service console-getty.service \
         getty.target systemd-firstboot.service 2>/dev/null

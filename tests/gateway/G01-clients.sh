@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G1: clients of others, unmodified, on the demo model. Each is installed
-# from PyPI into an environment of its own, without network it is left out. The version of each
-# that ran is printed.
+# G1: unmodified third-party clients with the demo model. Each is installed from
+# PyPI into its own environment; without network it is left out. The versions of
+# those that ran are printed.
 #   FDD_CLIENTS="openai anthropic langchain"   which; "all" has vllm, guidellm and aiperf
 #               too, which take gigabytes: `tests/check-long clients`
-#   FDD_CLIENT_VENVS=DIR   keep the environments there; one that is there is used
+#   FDD_CLIENT_VENVS=DIR   keep the environments there and use existing ones
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "the clients are the same with sanitizers"
 light="openai anthropic langchain" heavy="vllm guidellm aiperf"
@@ -25,7 +25,7 @@ start --set model.path="$DEMO"
 gateway --set chat.template="$DEMO/chat_template.jinja" --set keys.file="$dir/keys"
 export FDD_MODEL=$model OPENAI_API_KEY=k-one HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 HOME=$dir
 
-venv() { # CLIENT: make it; 1: it cannot be had, and why is printed
+venv() { # CLIENT: makes it; returns 1, with the reason printed, if that is impossible
     local v=$venvs/$1 limit=300
     [ ! -e "$v/made" ] || return 0
     case " $heavy " in *" $1 "*) limit=3000 ;; esac
@@ -56,7 +56,7 @@ run_vllm() {
             --random-output-len 20 --num-prompts 20 --max-concurrency 4 --ignore-eos >"$dir/vllm" 2>&1 ||
             fail "vllm bench serve, $kind: $(tail -n 20 "$dir/vllm")"
         grep -qE '^Successful requests: +20 *$' "$dir/vllm" || fail "vllm bench serve, $kind: $(tail -n 40 "$dir/vllm")"
-        # every token is seen, whatever the events hold
+        # every token is counted, however tokens are spread over events
         grep -qE '^Total generated tokens: +400 *$' "$dir/vllm" || fail "vllm bench serve, $kind: $(tail -n 40 "$dir/vllm")"
     done
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G3: the pieces of a stream, joined, are the answer that comes whole.
+# G3: the pieces of a stream, joined, equal the answer without streaming.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 gateway --set chat.template="$(chat_template)"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G4: logprobs, those of an echoed prompt too, are to the last digit what libfdclient gets.
+# G4: logprobs, also those of an echoed prompt, equal those of libfdclient
+# to the last digit.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 gateway
@@ -16,8 +17,8 @@ http, lib = (json.load(open(p)) for p in sys.argv[1:])
 f32 = lambda x: struct.unpack("f", struct.pack("f", x))[0]
 c = http["choices"][0]
 got = [None if v is None else f32(v) for v in c["logprobs"]["token_logprobs"]]
-o = lib  # of one sample its members stand at the top
-# fdctl prints 9 digits, which give a float back
+o = lib  # with one sample its members are at the top level
+# fdctl prints 9 digits, enough to restore a float
 first = lambda e: f32(e["logprob"] if "logprob" in e else e["logprobs"][0]["logprob"])
 want = [None] + [first(e) for e in lib["prompt_logprobs"] if e is not None] + [first(e) for e in o["logprobs"]]
 assert got == want, (got, want)

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G5: what is refused has its status, param, code and time to come again; keys are read
-# again at SIGHUP; a daemon that is away is a 503, and back without a restart.
+# G5: refusals have the right status, param, code and retry time; keys are
+# reread at SIGHUP; a daemon that is down gives 503, and works again without a
+# restart of the gateway.
 . "$(dirname "$0")/lib.sh"
 sum() { printf %s "$1" | sha256sum | cut -c 1-64; }
 start --set model.path="$DEMO"
@@ -12,7 +13,7 @@ gateway --set chat.template="$(chat_template)" --set keys.file="$dir/keys"
 py "$gw/g5_status.py" || fail "see above"
 
 code() { post /v1/completions '{"prompt":"a","max_tokens":1}' -o "$dir/body" -w '%{http_code}' -H "Authorization: Bearer $1"; }
-# keys again: one goes, one comes; a file with an error changes nothing
+# keys are reread: one removed, one added; a file with an error changes nothing
 echo "$(sum k-three) three" >"$dir/keys"
 kill -HUP "$http_pid"
 until_true 5 test "$(code k-three)" = 200 || until_true 5 sh -c "[ \"\$(curl -s -o /dev/null -w '%{http_code}' $url/version -H 'Authorization: Bearer k-three')\" = 200 ]" ||
@@ -23,8 +24,8 @@ kill -HUP "$http_pid"
 until_true 5 grep -q "line 2 does not begin" "$dir/http.log" || fail "no word of the error"
 [ "$(code k-three)" = 200 ] || fail "an error in the file took the keys away"
 
-# a user that the daemon does not let the gateway act for is the administrator's business;
-# root, who runs this test, is trusted
+# a user for whom the gateway may not act is an error of the administrator; root, who runs
+# this test, is trusted
 if [ "$(id -u)" != 0 ]; then
     echo "$(sum k-user) user user=4711" >"$dir/keys"
     kill -HUP "$http_pid"
@@ -32,8 +33,8 @@ if [ "$(id -u)" != 0 ]; then
     [ "$(code k-user)" = 500 ] && grep -q trusted_users "$dir/body" || fail "user: $(cat "$dir/body")"
 fi
 
-# what is read at the start alone is told of: an administrator who sets keys.file and reloads
-# would believe that keys are asked for
+# parameters read only at the start are reported: otherwise an administrator who sets
+# keys.file and reloads would believe that keys are required
 gateway_stop
 printf '[http]\nkeep_alive_s = 75\n' >"$dir/http.ini"
 gateway -c "$dir/http.ini"
@@ -55,7 +56,7 @@ until_true 5 sh -c "curl -s $url/v1/models -H 'Authorization: Bearer k-three' | 
 [ "$(code k-three)" = 200 ] || fail "no answer after fdd is back: $(cat "$dir/body")"
 gateway_stop
 
-# no keys: names that are not this machine's, and addresses beyond it
+# without keys: host names of other machines, and addresses other than this machine's
 gateway
 [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: evil.example' "$url/version")" = 403 ] || fail "a foreign Host was served"
 [ "$(curl -s -o /dev/null -w '%{http_code}' -H 'Host: localhost' "$url/version")" = 200 ] || fail "localhost was refused"

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G7: 1,000 clients that send byte by byte end at their limit and delay no one: neither while
-# they dribble, nor when all of them reach it together, as the loop ends a few of them in an
-# iteration (by strace, where there is one). FDD_LONG, on an idle machine and without strace:
-# the others' p99 grows by less than a millisecond, and bodies that dribble end too.
+# G7: 1,000 clients that send byte by byte are ended at their time limit and delay no
+# other: neither while they send, nor when all reach the limit together, as the loop ends
+# only a few in an iteration (checked by strace if installed). FDD_LONG, on an idle
+# machine and without strace: the p99 of other clients grows by less than 1 ms, and slow
+# bodies are ended too.
 . "$(dirname "$0")/lib.sh"
 bodies=0 limit=6 calls=
 [ -z "${FDD_LONG:-}" ] || { bodies=300 limit=16; }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G9: a reader that stops costs http.max_unsent_bytes at most, no one else a token, and
-# is cut when that is full or http.send_timeout_ms is over.
+# G9: a reader that stops uses at most http.max_unsent_bytes, delays no other stream, and
+# is disconnected when that is full or after http.send_timeout_ms.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a sanitizer's memory is not the program's"
 start --set model.path="$DEMO"

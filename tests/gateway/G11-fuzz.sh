@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G11: any bytes as an HTTP request, as JSON, as a chat template and as an answer: no crash,
-# nothing that is not freed, no input that takes long, and the same however it is cut
-# (tests/fuzz/replay.c, f_*.c). Here 20,000 mutations of the committed inputs for each;
-# FDD_LONG: 10^8 for each, in slices with seeds of their own on all processors.
+# G11: any bytes as an HTTP request, as JSON, as a chat template and as an answer: no
+# crash, no leak, no slow input, and the same result however the input is split
+# (tests/fuzz/replay.c, f_*.c). Here 20,000 mutations of the corpus for each; FDD_LONG:
+# 10^8 for each, in slices with different seeds on all processors.
 . "$(dirname "$0")/../sys/lib.sh"
 runs=$(few 20000 2000) slices=1
 [ -z "${FDD_LONG:-}" ] || { runs=100000000 slices=16; }

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G13: keys have equal shares, however many requests they have: one with a request at a time
-# keeps half of the rate that it has alone, and more, next to one with 500; one with 16 gets as much as
-# that with 500. Nothing of one key is seen by another: neither its prompts in the prefix cache nor its
-# answers.
+# G13: keys have equal shares, however many requests they have: a key with one request at
+# a time keeps at least half of its rate next to a key with 500; a key with 16 gets as
+# much as one with 500. No key sees anything of another: neither prompts in the prefix
+# cache nor answers.
 . "$(dirname "$0")/lib.sh"
 sum() { printf %s "$1" | sha256sum | cut -c 1-64; }
 { echo "$(sum k-one) one"; echo "$(sum k-many) many"; echo "$(sum k-few) few"; } >"$dir/keys"

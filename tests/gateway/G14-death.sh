@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G14: worker or daemon is killed under streams: each has the same tokens in the end, or an
-# error event; then new requests are answered.
+# G14: worker or daemon is killed while streams run: each stream gets the same tokens in
+# the end, or an error event; then new requests are answered.
 . "$(dirname "$0")/lib.sh"
 n=$(few 32 8)
 start --set model.path="$DEMO" --set device.step_delay_us=3000
@@ -13,7 +13,7 @@ py "$gw/g14_death.py" "$worker" "$n" || fail "worker: see above"
 until_true 30 curl -fsS "$url/health" || fail "not healthy after the worker's death"
 has "$(post /v1/completions '{"prompt":"a","max_tokens":2}')" '"usage"'
 
-# the daemon: another one starts meanwhile, as the service manager would do it
+# the daemon: another one is started meanwhile, as by a service manager
 old=$fdd_pid
 py "$gw/g14_death.py" "$old" "$n" >"$dir/death" 2>&1 &
 job=$!

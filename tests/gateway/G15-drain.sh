@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G15: SIGTERM cuts nothing before the deadline; with sockets of the service manager
-# nothing is refused meanwhile, and the next process answers what came.
+# G15: SIGTERM ends no stream before the deadline; with sockets of the service manager no
+# connection is refused meanwhile, and the next process answers the new requests.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 gateway

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G16: a conversation's prompt, from the request to its tokens, is to the byte what Jinja makes
-# of the template, or an error where it has one; unit tests have each construct of its own.
+# G16: a conversation's prompt, from the request to its tokens, equals Jinja's
+# output of the template to the byte, or is an error where Jinja has one; unit
+# tests cover each construct.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 for t in "$gw"/templates/*.jinja; do

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G17: templates without end are an error within seconds, and others are answered meanwhile.
+# G17: templates that never end fail within seconds, and other requests are
+# answered meanwhile.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 try() { # NAME TEMPLATE WORD

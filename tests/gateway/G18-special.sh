@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G18: names of special tokens in what a request says are text, unless chat.special_in_content
-# is parse; in the template they are tokens either way.
+# G18: names of special tokens in a request's text are plain text, unless
+# chat.special_in_content is parse; in the template they are always tokens.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 gateway --set chat.template="$(chat_template)"

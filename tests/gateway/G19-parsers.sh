@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G19: the answers of each format say the same over HTTP however the model's text comes:
-# whole, in characters, in pieces at random, and cut in two at every place (of one of each).
+# G19: answers of each format give the same result over HTTP however the model's text
+# arrives: at once, in characters, in random pieces, and (one answer of each format) split
+# in two at every place.
 . "$(dirname "$0")/lib.sh"
 formats=$(python3 -c 'import json,sys
 print(" ".join(dict.fromkeys(json.loads(l)[0] for l in list(open(sys.argv[1]))[1:])))' "$FDD_SRC/tests/chat/answers.jsonl")

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G20: what a model has written of a call's arguments, the client has, up to a token; joined
-# they parse.
+# G20: the client gets a call's arguments as the model writes them, at most one token
+# late; joined they parse.
 . "$(dirname "$0")/lib.sh"
 for f in hermes qwen3-coder glm-4.5 mistral; do
     says "$f"

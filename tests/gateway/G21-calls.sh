@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G21: by strace, a loop iteration has one send() for a stream at most, and no other system
-# call grows with the tokens: the others are as many for 64 streams as for 8.
+# G21: by strace, a loop iteration makes at most one send() for a stream, and the
+# number of other system calls does not grow with the tokens: it is the same for
+# 64 streams as for 8.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a sanitizer makes calls of its own"
 command -v strace >/dev/null || skip "no strace"

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# G22: /metrics has what vLLM's dashboard reads by vLLM's names, next to those of fdd and
-# of the gateway; promtool accepts it; without fdd's counters the gateway's are there alone.
+# G22: /metrics has all metrics that vLLM's dashboard reads, by vLLM's names, besides
+# those of fdd and of the gateway. promtool accepts it. Without fdd's counters only the
+# gateway's are there.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
 gateway --set chat.template="$(chat_template)"

@@ -14,7 +14,7 @@ done
 start --set model.path="$DEMO" --set device.step_delay_us=5000
 template=$DEMO/chat_template.jinja
 
-# the page as bytes: headers, size, HEAD, and the parameter that turns it off
+# the page's headers, size, HEAD, and the parameter that turns it off
 gateway --set chat.template="$template"
 curl -sS -D "$dir/head" "$url/" -o "$dir/page.html"
 [ "$(stat -c %s "$dir/page.html")" -le 40960 ] || fail "the page is larger than 40 KiB"
@@ -26,7 +26,7 @@ grep -qi "^content-security-policy: default-src 'none'; script-src 'sha256-[A-Za
 ! grep -oE 'https?://[^"]*' "$dir/page.html" | grep -v '^http://www.w3.org/2000/svg$' || fail "the page names others"
 has "$(curl -sSI "$url/")" "Content-Length: $(stat -c %s "$dir/page.html")"
 has "$(curl -sS -H 'Host: evil.example' "$url/")" host_not_local
-# live figures: one flat object of at most 1 KiB, known after the first question
+# live figures: one flat object of at most 1 KiB, complete after the first request
 until_true 10 sh -c "curl -sS '$url/fdd/live' | grep -q '\"users\":0'" || fail "no figures: $(curl -sS "$url/fdd/live")"
 [ "$(curl -sS "$url/fdd/live" | wc -c)" -le 1024 ] || fail "the figures are larger than 1 KiB"
 FDD_CTL="$FDCTL --runtime-dir $run" FDD_BROWSER=$browser FDD_DIR=$dir py "$gw/g23_page.py" || fail "see above"

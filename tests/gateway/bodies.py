@@ -45,7 +45,7 @@ def main():
         assert r.answer()[0] == 200 and r.answer()[0] == 200
     wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
 
-    # together they have a bound (64 MiB here): what is beyond is told to come again
+    # together they are bounded (64 MiB here): further ones are told to retry
     half = request("/v1/completions", b'{"prompt":"' + b"a" * (30 * MIB) + b'"}')[:-2]
     waiting = [connect(60) for _ in range(2)]
     for s in waiting:
@@ -58,13 +58,14 @@ def main():
             pass
         status, h, body = Reader(s).answer()
         assert status == 503 and b"max_bodies_bytes" in body and int(h["retry-after"]) >= 1, (status, body)
-    # a short one is served meanwhile; and room comes back when a client leaves
+    # a short body is served meanwhile, and memory is freed when a client disconnects
     assert ask("/v1/completions", {"prompt": "ab", "max_tokens": 1})[0] == 200
     for s in waiting:
         s.close()
     wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
 
-    # next to a stream a long body waits in its socket most of the time; alone it does not
+    # while a stream runs a long body waits in its socket most of the
+    # time; alone it does not
     long = request("/v1/completions", b'{"prompt":"' + b"a" * (30 * MIB) + b'"}')
 
     def paced():
@@ -80,7 +81,7 @@ def main():
         assert s.recv(1000).startswith(b"HTTP/1.1 200")
         n = paced()
         assert n >= 20, n
-        # who leaves meanwhile is forgotten
+        # a client that disconnects meanwhile is dropped
         left = connect(60)
         left.sendall(long[:20 * MIB])
         left.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -88,7 +89,7 @@ def main():
         wait_for("nothing is held", lambda: metric("fdd_http_held_bytes") == 0)
     wait_for("the stream has ended", lambda: metric("fdd_http_streams") == 0)
 
-    # clients that leave while their body is read
+    # clients that disconnect while their body is read
     streams = metric("fdd_http_connections")
     for _ in range(30):
         s = connect(60)

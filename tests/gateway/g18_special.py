@@ -22,22 +22,22 @@ def main():
         text = content if isinstance(content, str) else content[0]["text"]
         talk = {"messages": [{"role": "user", "content": content}]}
         got = ids("/tokenize", talk)
-        # what the model gets is what is said of it
+        # the number of tokens that the model gets equals the reported one
         assert ids("/v1/chat/completions", talk, max_tokens=1, return_token_ids=True) == got, got
         assert ids("/v1/chat/completions", talk, max_tokens=1, return_token_ids=True,
                    truncate_prompt_tokens=900) == got, got
         status, _, j = ask("/v1/messages/count_tokens", talk)
         assert status == 200 and j["input_tokens"] == len(got), (j, got)
-        # the template writes one; the request's are tokens only where that is asked for
+        # the template writes one; the request's are tokens only if the parameter says so
         want = 1 if LITERAL else 1 + text.count(NAME)
         assert got.count(special[0]) == want, (content, got)
-        # the text is the same either way
+        # the text is the same in both cases
         prompt = ask("/detokenize", {"tokens": got})[2]["prompt"]
         assert prompt == f"{NAME}user: {text}\nassistant:", prompt
-    # a role, and the name of a tool, are the request's too
+    # a role and the name of a tool are also text of the request
     talk = {"messages": [{"role": NAME, "content": "a"}]}
     assert ids("/tokenize", talk).count(special[0]) == (1 if LITERAL else 2)
-    # a prompt that a client has written whole is its own to mark up
+    # in a complete prompt the client may use special tokens itself
     assert ids("/tokenize", {"prompt": f"a{NAME}", "add_special_tokens": False})[-1] == special[0]
     status, _, j = ask("/v1/completions", {"prompt": f"a{NAME}", "max_tokens": 1, "return_token_ids": True})
     assert j["choices"][0]["prompt_token_ids"][-1] == special[0], j

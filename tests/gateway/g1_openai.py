@@ -55,7 +55,7 @@ def main():
     next(iter(s))
     raises(openai.RateLimitError, None, lambda: two.completions.create(model=name, prompt="a"))
     s.close()
-    # what it sends again by itself comes through
+    # its own retry succeeds
     again = openai.OpenAI(base_url=URL, api_key="k-two", max_retries=5)
     assert again.completions.create(model=name, prompt="a", max_tokens=1).choices
 

@@ -38,7 +38,7 @@ def main():
             r = Reader(s)
             assert r.head()[0] == 200
             got = ""
-            # the model writes no more: what is to come must come by itself
+            # the model writes no more: the rest must arrive without further tokens
             for chunk in r.chunks():
                 for block in chunk.decode().split("\n\n"):
                     got += arguments(block) if block.startswith("data: {") else ""

@@ -28,7 +28,7 @@ def main():
     pid, per = sys.argv[1], {}
     for n, path in zip(sys.argv[2::2], sys.argv[3::2]):
         all_rounds = rounds(path, pid)
-        # a step's: nothing begins or ends in it
+        # within a step: no request begins or ends
         steps = [r for r in all_rounds if any(c == "sendto" for c, _ in r)
                  and not any(c in ("accept4", "close", "epoll_ctl") for c, _ in r)]
         assert len(steps) > 30, (n, len(steps))

@@ -11,9 +11,9 @@ SRC = os.environ["FDD_SRC"]
 PATHS = {"T": "/v1/completions", "C": "/v1/chat/completions"}
 BASE = {"T": {"prompt": "In the beginning", "max_tokens": 6, "seed": 4},
         "C": {"messages": [{"role": "user", "content": "In the beginning"}], "max_tokens": 6, "seed": 4}}
-# What the daemon of this build does not offer, it refuses itself.
+# Fields that the daemon of this build does not offer are refused by the daemon.
 MAY_BE_REFUSED = {"logit_bias", "bad_words", "allowed_token_ids", "logprobs", "top_logprobs", "best_of"}
-# A value for each field that is honoured, and one that is wrong.
+# For each supported field a valid value, and a wrong one.
 HONOURED = {
     "model": ("demo", "other"), "messages": None, "prompt": None,
     "max_tokens": (3, -1), "max_completion_tokens": (3, 1.5), "min_tokens": (2, "2"),

@@ -136,7 +136,7 @@ def answers():
         cut = [d["delta"].get("partial_json", "") for k, d in evs if k == "content_block_delta"]
         assert len(whole["content"]) == len([1 for k, _ in evs if k == "content_block_start"]), (n, whole)
         assert all(isinstance(x["input"], dict) for x in whole["content"] if x["type"] == "tool_use"), (n, cut)
-    # reasoning that is not asked for
+    # reasoning that was not requested
     b = dict(body, chat_template_kwargs=say("<think>a</think>b"), thinking={"type": "disabled"})
     assert bare(ask(PATH, b)[2]) == [{"type": "text", "text": "b"}]
     b = dict(body, chat_template_kwargs=say("<think>a</think>b"), thinking={"type": "adaptive", "display": "omitted"})

@@ -135,7 +135,7 @@ def answers():
         assert bare(whole) == bare(got), (n, whole, got)
     inside = SAID.index("b\\u00e9")
     assert bare(ask(PATH, dict(body, chat_template_kwargs=say(SAID[:inside], 7)))[2])[-1]["status"] == "incomplete"
-    # ended by length: the mock's own tokens, which end so
+    # ended by length: the mock's own tokens end that way
     b = dict(body, max_output_tokens=3, chat_template_kwargs=say("", how="tokens"))
     whole, got = ask(PATH, b)[2], join(named_events(PATH, b))
     assert whole["status"] == got["status"] == "incomplete", whole

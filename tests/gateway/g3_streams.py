@@ -21,7 +21,7 @@ def join(evs, chat):
                     assert d == {"role": "assistant", "content": ""} and o["text"] == ""
                     o["role"] += 1
                 o["text"] += d.get("content", "")
-                # a client that counts pieces counts no empty ones
+                # there are no empty pieces, which a client would count
                 assert "role" in d or d.get("content") != ""
             else:
                 o["text"] += c["text"]
@@ -46,7 +46,7 @@ def compare(path, body, chat):
     assert all(u is None for u in usage[:-1])
     strip = lambda u: {k: v for k, v in u.items() if k != "prompt_tokens_details"}
     assert strip(usage[-1]) == strip(whole["usage"]), (usage[-1], whole["usage"])
-    # continuous usage: what has come by each event
+    # continuous usage: the tokens so far at each event
     running = [e["usage"] for e in events(path, dict(body, stream_options={"include_usage": True, "continuous_usage_stats": True}))]
     counts = [u["completion_tokens"] for u in running]
     assert counts == sorted(counts) and counts[-2] == counts[-1] == usage[-1]["completion_tokens"], counts
@@ -95,7 +95,7 @@ def main():
         assert "".join(lp["tokens"]) == w["choices"][0]["text"]
         assert len(lp["token_logprobs"]) == 6 and all(len(x) >= 3 for x in lp["top_logprobs"])
         assert lp["text_offset"][0] == 0 and lp["text_offset"] == sorted(lp["text_offset"])
-        # echo: the prompt's too, of which the first token has none
+        # echo: also of the prompt, whose first token has none
         for n, most in ((1, 2), (2, 2), (1, 0)):
             w = compare(t, {"prompt": "In the beginning God", "max_tokens": most, "seed": 3, "logprobs": 1,
                             "echo": True, "n": n}, False)

@@ -29,14 +29,14 @@ def main():
     assert ask(t, TEXT, headers=KEY)[0] == 200
     assert ask(t, TEXT, headers=[("x-api-key", "k-one")])[0] == 200
     assert ask("/health")[0] == 200 and ask("/ping")[0] == 200
-    # keys: everything but health
+    # keys are needed for everything except health
     for path, body in ((t, TEXT), (c, CHAT), ("/v1/models", None), ("/metrics", None), ("/version", None),
                        ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": []})):
         for h in ([], [("Authorization", "Bearer k-on")], [("Authorization", "Bearer ")],
                   [("Authorization", "Basic k-one")], [("Authorization", "k-one")], [("x-api-key", "k")]):
             got, _ = refused(401, "invalid_api_key", None, path, body, headers=h)
             assert got["www-authenticate"] == "Bearer"
-    # what is asked for
+    # requested fields
     refused(400, "invalid_json", None, t, b'{"prompt": "a",}')
     refused(400, "invalid_json", None, t, b"\xff\xfe")
     refused(400, "invalid_json", None, c, [1])
@@ -45,7 +45,7 @@ def main():
     refused(400, None, "prompt", t, {"prompt": [1, -2]})
     refused(400, None, "prompt", t, {"prompt": ["a"] * 257})
     refused(400, "invalid_token", "prompt", t, {"prompt": [99999999]})
-    # more than fits behind any prompt is no fault of the prompt
+    # a limit that fits after no prompt is not the prompt's fault
     _, j = refused(400, "context_length_exceeded", "max_tokens", t, dict(TEXT, max_tokens=99999))
     assert "max_tokens is 99999" in j["error"]["message"], j
     refused(400, "context_length_exceeded", "max_completion_tokens", c,
@@ -68,7 +68,7 @@ def main():
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer k-one\r\n"
                   b"Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}")
         assert Reader(s).answer()[0] == 415
-    # a key with a bound
+    # a key with a limit
     two = [("Authorization", "Bearer k-two")]
     long = dict(TEXT, max_tokens=900, ignore_eos=True, stream=True)
     with connect() as a, connect() as b:
@@ -80,7 +80,7 @@ def main():
     wait_for("the places are free again", lambda: ask(t, TEXT, headers=two)[0] == 200)
     refused(400, None, "priority", t, dict(TEXT, priority=-1), headers=two)
     assert ask(t, dict(TEXT, priority=-1), headers=KEY)[0] == 200
-    # HEAD, HTTP/1.0 and what a client may leave out
+    # HEAD, HTTP/1.0 and headers that a client may leave out
     with connect() as s:
         s.sendall(request("/health", method="HEAD") + request("/health"))
         r = Reader(s)

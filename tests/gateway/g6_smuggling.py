@@ -96,7 +96,7 @@ def answers(raw, pieces):
             for i in range(0, len(raw), step):
                 s.sendall(raw[i:i + step])
         except ConnectionError:
-            pass  # refused before all of it was sent
+            pass  # refused before everything was sent
         s.settimeout(1.0)
         r, out = Reader(s), []
         try:
@@ -122,7 +122,7 @@ def main():
         if len(out) != 1 or closed:
             print(f"{name}: answers {[s for s, _ in out]}, {'closed' if closed else 'open'}")
             bad += 1
-    # Requests one behind the other are that many, in order.
+    # Pipelined requests are answered one by one, in order.
     out, _ = answers((G + b"\r\n") * 20, None)
     if [s for s, _ in out] != [200] * 20:
         print(f"20 in a row: {[s for s, _ in out]}")

@@ -45,7 +45,7 @@ def main():
     took = time.monotonic() - t
     print(f"cancelled {took * 1000:.0f} ms after the close, fdctl's start included")
     assert took < 1.0 * SLOW
-    # whole answers: one decodes, the others wait for its place; reset and orderly close
+    # whole answers: one decodes, the others wait for its row; reset and orderly close
     many = []
     for i in range(6):
         s = connect()
@@ -57,7 +57,7 @@ def main():
             s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         s.close()
     wait_for("all are cancelled", lambda: cancels() == before + 7)
-    # more prompts than the session takes at a time
+    # more prompts than the session accepts at a time
     s = connect()
     s.sendall(request("/v1/completions", dict(LONG, prompt=["And"] * 256, stream=True)))
     Reader(s).head()

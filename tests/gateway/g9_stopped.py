@@ -35,7 +35,7 @@ def main():
     wait_for("their requests are gone", lambda: metric("fdd_http_streams") == 0)
     for s in stopped:
         s.close()
-    # a reader that takes little, but takes it, gets everything
+    # a reader that reads slowly but steadily gets everything
     with connect(60) as s:
         s.sendall(request("/v1/completions", dict(BODY, prompt="a", n=1, max_tokens=64)))
         r = Reader(s)

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A daemon that hangs shows: /ping and /health are 503 while its worker has requests and
-# makes no step, or while its gate stands still, and 200 again behind that. A worker without
-# requests makes no steps and is well.
+# A hanging daemon is reported: /ping and /health are 503 while its worker has requests
+# but makes no step, or while its gate is stopped, and 200 after that. A worker without
+# requests makes no steps and is healthy.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.step_delay_us=20000 --set daemon.worker_hang_ms=0
 worker=$(pgrep -P "$fdd_pid" | head -n 1)

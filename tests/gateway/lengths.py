@@ -5,7 +5,7 @@
 from wire import ask, events
 
 CHAT, TEXT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
-ALL = 1024  # tokens that the demo model takes
+ALL = 1024  # the demo model's length in tokens
 SAID = ("and the LORD said unto " * 400).split()
 
 
@@ -56,7 +56,7 @@ def main():
         answers.append(j["choices"][0]["text"])
     assert answers[0] == answers[1]
 
-    # left out: 16 tokens, or what fits
+    # left out: 16 tokens, or as many as fit
     text, ids = of_length(ALL - 8)
     n = len(ids)
     for prompt in (text, ids):
@@ -90,7 +90,7 @@ def main():
     assert status == 200 and j["usage"]["total_tokens"] == ALL, j
     status, _, j = ask(RESPONSES, {"input": text, "temperature": 0})
     assert status == 200, j
-    # a prompt that is shortened leaves what is asked for
+    # a truncated prompt leaves room for max_tokens
     status, _, j = ask(CHAT, dict(one, max_tokens=100, truncate_prompt_tokens=-1, **said))
     assert status == 200 and j["usage"]["total_tokens"] == ALL and j["usage"]["completion_tokens"] == 100, j
     print("prompts next to the model's length are served or refused with numbers")

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the tests of fdd-http, which are named after the points of acceptance that
-# they show. Next to what tests/sys/lib.sh has:
+# Sourced by the tests of fdd-http, which are named after the acceptance criteria that
+# they check. In addition to tests/sys/lib.sh it has:
 #   gateway [fdd-http arguments]   start fdd-http on a port of its own and wait until it
 #                                  answers; sets $port, $url, $http_pid
 #   post PATH JSON [curl arguments]
@@ -55,7 +55,7 @@ says() {
         exec 9>"$dir/says.in"
         until_true 5 test -s "$dir/says.out" || fail "says: $(cat "$dir/says.log")"
     fi
-    # what it is told to say, else all that the template sees
+    # the text that the model is told to output, else all variables of the template
     cat >"$dir/says.jinja" <<'T'
 {% if text is defined %}
 {{- how | default('say') }} {{ each | default(1) }} {{ most | default(0) }} {{ bytes }}

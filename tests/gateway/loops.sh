@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Several loops: connections go to all of them, counters add up, keys have one bound over all,
-# reload and SIGTERM reach each; an address that another program has is refused; with a
-# socket of the service manager and a UNIX socket they share it.
+# Several loops: connections are spread over all loops, counters add up, the limit of a
+# key is over all loops, reload and SIGTERM reach each; an address in use by another
+# program is refused; a socket of the service manager and a UNIX socket are shared.
 . "$(dirname "$0")/lib.sh"
 sum() { printf %s "$1" | sha256sum | cut -c 1-64; }
 start --set model.path="$DEMO"
@@ -15,7 +15,7 @@ until_true 10 sh -c "curl -s $url/metrics -H 'Authorization: Bearer k-one' | gre
 py "$gw/loops.py" || fail "see above"
 until_true 10 curl -fsS --unix-socket "$dir/http.sock" "http://localhost/health" || fail "the UNIX socket does not answer"
 
-# keys again, in all of them
+# keys are read again, in all loops
 echo "$(sum k-two) two" >"$dir/keys"
 kill -HUP "$http_pid"
 until_true 10 grep -q "read again" "$dir/http.log" || fail "nothing was read again"
@@ -30,7 +30,7 @@ has "$out" "Address already in use"
 gateway_stop
 [ ! -e "$dir/http.sock" ] || fail "the socket is left"
 
-# of the service manager: one socket, two loops
+# from the service manager: one socket, two loops
 cat >"$dir/manager.py" <<'T'
 import os, signal, socket, subprocess, sys, time, urllib.request
 s = socket.socket(); s.set_inheritable(True); s.bind(("127.0.0.1", 0)); s.listen(64)
@@ -55,5 +55,5 @@ T
 py "$dir/manager.py" "$HTTP" -c /dev/null --set http.loops=2 --set daemon.socket="$run/fdd.sock" 2>>"$dir/http.log" || fail "activation"
 stop
 
-# all that one loop does, with three: models that come and go
+# the test of one loop with three: models that are added and removed
 FDD_TEST_LOOPS=3 "$gw/models.sh" || fail "models.sh with three loops"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Several daemons behind one gateway: the request's model chooses, a daemon that is away is
-# a 503 for its own requests alone, and reading the configuration again adds and removes
-# models without a word to the streams that run. What reading it again finds wrong is
-# logged as an error.
+# Several daemons behind one gateway: the request's model selects the daemon, a daemon
+# that is down gives 503 only for its own requests, and reloading the configuration
+# adds and removes models without an effect on running streams. Errors found by a
+# reload are logged.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_TEST_LOOPS:-}" ] || set -- --set http.loops="$FDD_TEST_LOOPS"
 second=
@@ -23,7 +23,7 @@ section() { printf '[model %s]\nsocket = %s\n' "$1" "$2"; }
 gateway -c "$dir/http.ini" --set daemon.socket= "$@"
 code() { post /v1/completions "{\"model\":\"$1\",\"prompt\":\"ab\",\"max_tokens\":2}" -o "$dir/body" -w '%{http_code}'; }
 code_is() { [ "$(code "$1")" = "$2" ]; }
-# each of several loops reads the file again in its own time
+# each of several loops rereads the file at its own time
 ids_are() { [ "$(ids)" = "$1" ]; }
 ids() { curl -sS "$url/v1/models" | json '" ".join(m["id"] for m in d["data"])'; }
 for m in one two deux; do
@@ -38,7 +38,7 @@ has "$out" '"param":"model"'
 has "$(post /tokenize '{"model":"two","prompt":"ab"}')" '"count":2'
 has "$(post /tokenize '{"model":"one","prompt":"ab"}')" '"tokens":\['
 
-# the counters of both, each metric once
+# the counters of both daemons, each metric once
 both_show() {
     curl -fsS "$url/metrics" >"$dir/metrics" && grep -q '^fdd_up{daemon="one"} 1' "$dir/metrics" &&
         grep -q '^fdd_up{daemon="two"} 1' "$dir/metrics"
@@ -53,7 +53,7 @@ grep '^# HELP' "$dir/metrics" | cut -d ' ' -f 3 | sort | uniq -d >"$dir/twice"
 ! grep -E '^(fdd_[^h]|vllm:)' "$dir/metrics" | grep -qv 'daemon="' || fail "a sample of no daemon"
 curl -fsS "$url/fdd/live" | grep -q '"model":"one"' || fail "plots: $(curl -sS "$url/fdd/live")"
 
-# one of them dies: its own requests learn of it
+# one of them dies: only its own requests fail
 kill -KILL "$second"; wait "$second" 2>/dev/null; second=
 until_true 40 code_is two 503 || fail "two without its daemon: $(cat "$dir/body")"
 grep -q '"code":"daemon_lost"\|"code":"model_loading"' "$dir/body" || fail "$(cat "$dir/body")"
@@ -67,7 +67,7 @@ curl -fsS "$url/health" >/dev/null || fail "unhealthy although one answers"
 launch_second
 until_true 30 code_is two 200 || fail "two is not back: $(cat "$dir/body")"
 
-# a model goes while it writes, another comes
+# a model is removed while it writes, another is added
 curl -sSN --max-time $((60 * slow)) "$url/v1/completions" -H 'Content-Type: application/json' \
     -d '{"model":"one","prompt":"In the","max_tokens":600,"ignore_eos":true,"stream":true}' >"$dir/stream" &
 streaming=$!

@@ -33,9 +33,9 @@ def used(block):
     return USER + [{"role": "assistant", "content": [block]}, {"role": "user", "content": "x"}]
 
 
-# path, field, value; the parameter that the refusal names, and what else it says
+# path, field, value; the parameter that the error names, and other text in it
 REFUSED = [
-    # numbers and what is none
+    # numbers and other types
     (CHAT, "temperature", "0.5", "temperature", "a string"),
     (CHAT, "temperature", True, "temperature", "true"),
     (CHAT, "top_p", 0, "top_p", "above 0"),
@@ -165,13 +165,14 @@ def seen(path=CHAT, **body):
 
 
 def answered():
-    # an answer that is given back
+    # an earlier answer as input
     refusal = {"type": "refusal", "refusal": "No."}
     s, _ = seen(messages=USER + [{"role": "assistant", "content": [{"type": "text", "text": "a"}, refusal]}] + USER)
     assert s["messages"][1]["content"] == "a\nNo.", s
     s, _ = seen(RESPONSES, input=USER + [{"role": "assistant", "content": [refusal]}] + USER)
     assert s["messages"][1]["content"] == "No.", s
-    # null is absent, an empty array nothing, a number of any size passes in a schema
+    # null counts as absent, an empty array as nothing, and a schema may have
+    # numbers of any size
     s, _ = seen(tools=[], tool_choice="auto", parallel_tool_calls=None, stop=[], logit_bias={}, user=None)
     assert s["tools"] is None, s
     s, _ = seen(tools=tool(name="f", description=None, parameters=None))
@@ -204,7 +205,7 @@ def begun():
     assert count(USER + [{"role": "assistant", "content": ""}]) >= count(USER)
     called = [{"type": "text", "text": "I look"}, {"type": "tool_use", "id": "a", "name": "f", "input": {}}]
     assert ask(MESSAGES, dict(body, messages=USER + [{"role": "assistant", "content": called}]))[0] == 200
-    # a shorter conversation is asked for where that helps alone
+    # a shorter conversation is suggested only if that helps
     long = lambda **kw: ask(MESSAGES, dict(body, **kw))[2]["error"]["message"]
     said = long(messages=USER, max_tokens=99999)
     assert "max_tokens is 99999" in said and "prompt is too long" not in said, said

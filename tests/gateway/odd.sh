@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Odd requests to each API: wrong types, numbers without bounds, empty arrays, schemas and
-# conversations that are none. Each is answered, or refused with the field's name, as the documents
-# of OpenAI, Anthropic and vLLM have it; never is a model asked what a request does not say.
+# Odd requests to each API: wrong types, huge numbers, empty arrays, invalid schemas and
+# conversations. Each is answered, or refused with the field's name, as documented by
+# OpenAI, Anthropic and vLLM; the model never gets anything that is not in the request.
 . "$(dirname "$0")/lib.sh"
 says hermes
 py "$gw/odd.py" || fail "see above"

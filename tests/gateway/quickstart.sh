@@ -1,16 +1,16 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tools/quickstart --serve on a machine without curl: it says at once where the gateway answers,
-# the curl line that it prints gives text, a request without the key is refused, and
-# SIGTERM leaves nothing running. The programs are those of this build.
+# tools/quickstart --serve on a machine without curl: it prints the gateway's address at
+# once, its curl line gives text, a request without the key is refused, and SIGTERM leaves
+# no process. It uses the programs of this build.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO-chat/model.safetensors" ] || skip "no demo-chat model"
 tree=$dir/clone bin=$dir/bin
 mkdir -p "$tree/tools/dev" "$bin"
 cp "$FDD_SRC/tools/quickstart" "$tree/tools/"
 cp "$FDD_SRC"/tools/dev/*.sh "$tree/tools/dev/"
-printf '#!/bin/sh\n' >"$tree/tools/setup" # all is built
+printf '#!/bin/sh\n' >"$tree/tools/setup" # everything is built already
 chmod +x "$tree/tools/setup"
 ln -s "$FDD_SRC/conf" "$tree/conf"
 for p in bash base64 basename cat cut dirname env head mktemp rm sed sha256sum sleep tr seq; do

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Whom a request counts under. Without keys: of TCP the address, whose connections are
-# counted too; of the UNIX socket the uid at its other end. With keys: the key's user, or
-# one of its own, and with delegate the field user of the request. A daemon that does not
-# trust the gateway counts all under the gateway itself.
+# The user under which a request counts. Without keys: for TCP the client's address, whose
+# connections are limited too; for the UNIX socket the peer's uid. With keys: the key's
+# user, or a user for each key, and with delegate the request's field user. A daemon that
+# does not trust the gateway counts all requests under the gateway.
 . "$(dirname "$0")/lib.sh"
 sum() { printf %s "$1" | sha256sum | cut -c 1-64; }
 me=$(id -un)

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The shipped model: same seed same text, streaming text equals the ids
-# decoded, stop strings, logprobs, parallel samples.
+# The shipped model: the same seed gives the same text, streamed text equals the decoded
+# ids; stop strings, logprobs, parallel samples.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 start --set model.path="$DEMO"
@@ -30,7 +30,7 @@ n=$(gen --temperature 1 --seed 3 --n 4 | json 'len(d["choices"])')
 [ "$n" = 4 ] || fail "$n choices instead of 4"
 gen --temperature 0 --n-requests 9 | json 'len(set(tuple(x["ids"]) for x in d))' | grep -qx 1 ||
     fail "nine equal greedy requests differ"
-# detokenize refused the empty list that tokenize made of an empty line
+# regression: detokenize refused the empty list that tokenize gives for an empty line
 printf 'one\n\n  two\n' >"$dir/lines"
 ctl tokenize --no-special --lines --file "$dir/lines" >"$dir/line-ids" || fail "tokenize --lines"
 ctl detokenize --lines --ids-file "$dir/line-ids" >"$dir/lines-again" || fail "detokenize --lines"

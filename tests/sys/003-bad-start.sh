@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What cannot start says why and how to fix it.
+# A start that fails prints the reason and the fix.
 . "$(dirname "$0")/lib.sh"
 try() { # RC PATTERN ARGS
     local rc=$1 pat=$2; shift 2
@@ -36,12 +36,13 @@ if [ -e "$DEMO/model.safetensors" ]; then
     try 78 'W_' --set model.path="$dir/m"
     rm "$dir/m/model.safetensors"
     try 66 'model\.safetensors' --set model.path="$dir/m"
-    # a tokenizer of another kind: which part, and how to go on without it
+    # a tokenizer of an unsupported kind: the unsupported component, and how
+    # to go on without it
     cp "$DEMO/model.safetensors" "$dir/m/"
     echo '{"pre_tokenizer":{"type":"UnicodeScripts"},"model":{"type":"BPE","vocab":{},"merges":[]}}' \
         >"$dir/m/tokenizer.json"
     try 78 'tokenizer\.json.*"UnicodeScripts".*ids alone' --set model.path="$dir/m"
-    # what a start refuses, --check refuses too
+    # errors of a start are errors of --check too
     expect 65 "$WORKER" --check "$dir/m"
     has "$out" "$dir/m/tokenizer\.json.*\"UnicodeScripts\""
     echo '{' >"$dir/m/tokenizer.json"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Clients killed at any moment: their requests go, blocks and sessions return.
+# Clients killed at any moment: their requests end, blocks and sessions become free.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set max_model_len=4096
 fds() { fds_of "$fdd_pid"; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Every fdctl command answers, in text and in JSON; wrong words get a hint.
+# Every fdctl command gives an answer, as text and as JSON; wrong arguments get a hint.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null
 for c in status 'stat -1' requests clients config model memory program; do
@@ -47,9 +47,9 @@ has "$out" info
 until_true 10 grep -q 'nonsense' "$dir/log" || fail "bad reload is not logged"
 # cancel by id
 echo '[5,6,7]' >"$dir/ids"
-# Output to a full disk was reported as success by commands that print a table.
+# Regression: commands that print a table reported success with output to a full disk.
 [ ! -e /dev/full ] || expect 74 eval 'ctl status >/dev/full'
-# With a closed standard output, what was generated went into the client socket.
+# Regression: with a closed standard output, generated text went into the client socket.
 expect 74 eval 'ctl generate --ids-file "$dir/ids" --max-tokens 4 >&-'
 has "$out" "standard output"
 expect 0 ctl drain
@@ -75,7 +75,7 @@ expect 0 ctl cancel "$id"
 expect 0 ctl cancel --all
 wait $g
 grep -qE '"cancelled"|E_CANCELLED' "$dir/out" || fail "nothing cancelled: $(head -c 600 "$dir/out")"
-# With --retry a client of a daemon that had gone tried again for ever.
+# Regression: with --retry a client of a daemon that had ended retried for ever.
 ctl generate --ids-file "$dir/ids" --max-tokens 60000 --ignore-eos --n-requests 200 --concurrency 8 \
     --retry 1000 --json >"$dir/out" 2>&1 &
 g=$!

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Requests that cannot be: a precise code each, and the daemon goes on.
+# Invalid requests: each gets a precise code, and the daemon goes on.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 start --set model.path="$DEMO"
@@ -22,12 +22,12 @@ printf 'a\377b' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1 && fail 
 has "$(cat "$dir/out")" 'UTF-8|E_BAD_TEXT'
 printf '' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1
 printf 'a\0b' | ctl generate - --max-tokens 2 --json >"$dir/out" 2>&1 || fail "NUL is legal text: $(cat "$dir/out")"
-# a cause that ended 300 requests was printed 300 times
+# regression: a cause that ended 300 requests was printed 300 times
 out=$(ctl generate -p x --temperature -1 --n-requests 9 2>&1 >/dev/null)
 [ "$(printf '%s\n' "$out" | wc -l)" = 2 ] || fail "nine equal refusals: $out"
 has "$out" "same of 8 more requests"
 expect 0 ctl generate -p 'And it came to pass' --max-tokens 4
-# text whose answer did not fit behind it got a shorter one, and no error
+# regression: a text without room for its answer got a shorter one instead of an error
 echo '[5, 6, 7]' >"$dir/ids"
 for prompt in "-p abc" "--ids-file $dir/ids"; do
     n=$(ctl generate $prompt --max-tokens 1 --json | json 'd["usage"]["prompt_tokens"]')
@@ -35,8 +35,9 @@ for prompt in "-p abc" "--ids-file $dir/ids"; do
     has "$out" "E_TOO_LONG: .*: prompt and max_new are together $((n + 1024)) tokens, at most 1024"
 done
 stop
-# Ids that were sent while a model without a tokenizer was loading: the same answer as
-# afterwards. It was E_NO_MODEL, "flags", for a flag that fdctl had set by itself.
+# Ids that were sent while a model without a tokenizer was loading: the same
+# answer as afterwards. Regression: it was E_NO_MODEL, "flags", for a flag that
+# fdctl had set itself.
 mkdir "$dir/m"
 cp "$DEMO/config.json" "$DEMO/model.safetensors" "$dir/m"
 printf '#!/bin/sh\nuntil [ -e "%s/go" ]; do sleep 0.05; done\nexec "%s" "$@"\n' "$dir" "$WORKER" >"$dir/worker"

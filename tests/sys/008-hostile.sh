@@ -1,14 +1,15 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Clients that lie: the session ends or the request is refused; others see nothing.
+# Clients that violate the protocol: the session ends or the request is refused; other
+# clients are not affected.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set ipc.handshake_timeout_ms=500 \
     --set ipc.connects_per_second=1000
 echo '[1,2,3]' >"$dir/ids"
 ctl ping >/dev/null
-# Growing the kernel's table of descriptors blocks the loop: it is as large from the start
-# as 256 clients need.
+# Growing the kernel's descriptor table blocks the loop, so it is large enough for 256
+# clients from the start.
 size() { awk '/^FDSize:/ { print $2 }' "/proc/$fdd_pid/status"; }
 [ "$(size)" -ge 1280 ] || fail "room for $(size) descriptors"
 sleep 1 # what the ping above used is given back by then

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The whole path says what transformers says of the shipped model: greedy
-# ids, their logprobs and the prompt's, alone and in a batch.
+# The whole path gives the same results as transformers for the shipped model: greedy ids,
+# their logprobs and the prompt's, alone and in a batch.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 ref=$FDD_SRC/tests/parity/demo.txt

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tools/runtests and tools/setup on a build folder that only pretends:
-# - runtests ended without "N passed, 0 failed", exit 1, when nothing failed;
-# - SIGTERM to runtests left make and the tests running;
-# - a folder with a blank in its name ended in a message of configure's.
+# Regressions of tools/runtests and tools/setup, on a fake build folder: - runtests
+# ended without "N passed, 0 failed", exit 1, when nothing failed; - SIGTERM to
+# runtests left make and the tests running; - a folder with a blank in its name ended
+# in a message of configure's.
 . "$(dirname "$0")/lib.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL FDD_CONFIGURE_FLAGS
 [ -x "$FDD_SRC/configure" ] || skip "no configure in $FDD_SRC"
@@ -40,7 +40,7 @@ wait $pid; rc=$?
 gone() { ! kill -0 "$(cat "$dir/sleeper")" 2>/dev/null; }
 until_true 5 gone || fail "a test goes on behind runtests"
 
-# a clone whose first set-up was interrupted could not be set up any more
+# regression: a clone whose first set-up was interrupted could not be set up again
 clone=$dir/clone
 mkdir -p "$clone/tools/dev" "$clone/kernels" "$clone/build-aux"
 cp "$FDD_SRC/tools/setup" "$clone/tools"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Users share the worker: weights are checked, one user's queue does not hold
-# up another's stream, what cannot be started in time is refused or expires at
-# the gate, and limits hold exactly.
+# Users share the worker: weights are checked, one user's queue does not delay
+# another's stream, requests that cannot start in time are refused or expire in the
+# gate, and limits are exact.
 . "$(dirname "$0")/lib.sh"
 null="--set model.path=null --set device.backend=null"
 # shellcheck disable=SC2086

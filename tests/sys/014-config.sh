@@ -1,15 +1,15 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What fdctl config shows of a default start is tests/unit/config.golden; to
-# write it again: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another
-# server's command line, in the file and by --set; the memory table; all errors at
-# once; --check-config; further files; what config and reload say.
+# The output of fdctl config after a default start is tests/unit/config.golden; to write
+# it again: FDD_GOLDEN=write tests/sys/014-config.sh. Names of another server's command
+# line, in the file and by --set; the memory table; all errors at once; --check-config;
+# more files; output of config and reload.
 . "$(dirname "$0")/lib.sh"
 golden=$FDD_SRC/tests/unit/config.golden
 start --set model.path=null --set device.backend=null
 ctl config --json >"$dir/config.json" || fail "fdctl config --json"
-# What the test itself must set is marked, not shown.
+# Values that the test itself must set are marked, not shown.
 json '"\n".join("%s = %s" % (c["name"], c["value"] if c["origin"] == "default" else "(set)")
     for c in d["config"])' <"$dir/config.json" >"$dir/config"
 if [ "${FDD_GOLDEN:-}" = write ]; then
@@ -23,7 +23,7 @@ n=$(printf '%s\n' "$out" | grep -c .)
 [ "$n" -ge "$(grep -c . "$golden")" ] || fail "fdctl config shows $n lines"
 stop
 
-# A command line of another server, most of it meaning what it meant there.
+# A command line of another server; most of it has the same meaning.
 cat >"$dir/x.ini" <<'INI'
 port = 8188
 max-num-seqs = 8
@@ -75,8 +75,8 @@ refused 78 'max_long_partial_prefills = 2 is more than' --set max_long_partial_p
     --set max_num_partial_prefills=1
 printf '[sched]\n\nguided_decoding_backend = xgrammar\n' >"$dir/y.ini"
 refused 78 'y.ini:3: sched.guided_decoding_backend = xgrammar: not available' -c "$dir/y.ini"
-# What only the worker can know: a block of the null model is 512 bytes, so
-# these are 100 and the dummy, 2 of them beyond the prompt.
+# Only the worker can check this: a block of the null model is 512 bytes, so these are 100
+# blocks and the dummy, 2 of them after the prompt.
 refused 78 'the largest model.max_model_len that fits is 6272' --set kv.memory_bytes=51712 \
     --set max_model_len=6273
 start --set model.path=null --set device.backend=null --set kv.memory_bytes=51712 \
@@ -85,7 +85,7 @@ expect 0 ctl memory
 has "$out" '6400 tokens: 1 requests of max_model_len 6272'
 stop
 
-# All errors at once, those of the files, of --set and of what must fit together.
+# All errors at once: those of files, of --set and of inconsistent values.
 printf '[sched]\nmax_num_seqs = many\n[kv]\nblock_size = 48\n' >"$dir/e.ini"
 mkdir -p "$dir/e.ini.d" "$dir/m.ini.d"
 printf '[log]\nlevel = loud\n' >"$dir/e.ini.d/a.ini"
@@ -205,7 +205,8 @@ expect 0 ctl config sched.max_num_seqs
 [ "$out" = 256 ] || fail "max_num_seqs still waits: $out"
 stop
 
-# A step larger than all sequences is cut, and a length that memory cuts is said.
+# A step larger than all sequences is reduced, and a length reduced for lack of
+# memory is reported.
 start --set model.path="$DEMO" --set sched.max_num_seqs=2 --set sched.max_num_batched_tokens=100k \
     --set kv.num_blocks=6 --set kv.static_decode_blocks=0
 len=$(ctl status --json | json 'd["model"]["model_len"]')

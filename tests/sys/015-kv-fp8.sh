@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# kv.dtype=fp8: the memory table is what was planned, with and without scales
-# in the checkpoint; bad scales end the start with a line that names them.
+# kv.dtype=fp8: memory is as planned, with and without scales in the checkpoint; bad
+# scales end the start with a line that names them.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 
@@ -32,8 +32,8 @@ with_scales "$dir/scaled" $(seq 1 $((2 * layers)) | sed 's/$/e-2/')
 
 ids() { ctl generate -p 'In the beginning' --max-tokens 24 --temperature 0 --logprobs 0 --json |
     json '[d["ids"], d["logprobs"]]'; }
-# A worker that took other memory than planned would not be ready. What fdctl
-# memory shows adds up, and the scales' row is LAYERS x 2 x HEADS floats.
+# A worker that used other memory than planned would not get ready. The rows of fdctl
+# memory add up, and the scales' row is LAYERS x 2 x HEADS floats.
 memory() { # BYTES, "" for no such row
     ctl memory --json >"$dir/memory" || fail "fdctl memory"
     got=$(json '" ".join(str(r["bytes"]) for r in d["rows"] if r["name"] == "KV scales")' <"$dir/memory")

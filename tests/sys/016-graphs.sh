@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Graphs changed while requests run: every output stays what it is without
-# overlap and without graphs, nothing is lost, and what fdctl set took is what
-# the worker does in the end, however fast the changes came.
+# Graphs are changed while requests run: every output equals that without overlap and
+# graphs, nothing is lost, and in the end the worker uses the values that fdctl set
+# accepted, however fast the changes came.
 . "$(dirname "$0")/lib.sh"
 python3 - >"$dir/batch" <<'PY'
 import json
@@ -53,14 +53,14 @@ for i in $(seq 10); do
 done
 until_true 5 in_force True || fail "graphs are off after the last change turned them on"
 grep -q 'graphs stay as they are' "$dir/log" && fail "a change was lost"
-# What the worker could not do is refused by the command, and nothing changes.
+# The command refuses values that the worker could not use, and nothing changes.
 expect 65 ctl set graph.capture_sizes=1,513
 has "$out" '513 is more than graph.prefill_max_tokens = 512'
 expect 0 ctl config graph.capture_sizes
 [ -z "$out" ] || fail "graph.capture_sizes is $out"
 stop
 
-# What fdctl set or a reload took does not keep the next worker from starting.
+# Values accepted by fdctl set or a reload do not prevent the next worker from starting.
 printf '[graph]\nprefill_max_tokens = 4000\n' >"$dir/x.ini"
 start -c "$dir/x.ini" --set model.path="$DEMO"
 expect 0 ctl set graph.capture_sizes=1,4000

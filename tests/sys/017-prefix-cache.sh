@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The prefix cache as a client sees it: the same output cold, warm and with the
-# cache off; hits reported; users apart; samples and duplicates compute a prompt
-# once; prompt logprobs of all tokens; a pool too small, with host memory.
+# The prefix cache as a client sees it: the same output cold, warm and with the cache off;
+# hits are reported; users are separate; samples and duplicates compute a prompt once;
+# prompt logprobs of all tokens; a pool that is too small, with host memory.
 . "$(dirname "$0")/lib.sh"
 n_ids=$(few 500 180) n_cached=$(few 448 128) # blocks of 64, and a token is left to compute
 python3 - "$dir" "$n_ids" "$(few 40 12)" <<'PY'

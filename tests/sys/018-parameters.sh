@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What a parameter does, seen from outside: each case sets one to a value that
-# is not its default and looks at its effect, never at its listing
-# (tests/params.tsv says which test sees which parameter; tests/mutants/ignored
-# makes the daemon that ignores one). Usage: 018-parameters.sh [SECTION.KEY ...]
+# The effect of each parameter, seen from outside: each case sets one to a value other
+# than its default and checks its effect, not its listing (tests/params.tsv has the test
+# of each parameter; tests/mutants/ignored builds daemons that ignore one). Usage:
+# 018-parameters.sh [SECTION.KEY ...]
 . "$(dirname "$0")/lib.sh"
 NULL=(--set model.path=null --set device.backend=null)
 CPU=(--set model.path="$DEMO" --set device.backend=cpu)
@@ -20,7 +20,7 @@ for i in range(n):
     print(json.dumps(dict({"ids": ids, "max_tokens": 4, "temperature": 0, "ignore_eos": True},
         **json.loads("{" + more + "}"))))' "$1" "$2" "${3:-}"
 }
-# An expression over s, the steps that the trace has.
+# Evaluates an expression over s, the steps of the trace.
 steps() { ctl trace -n 4000 --json | json "(lambda s: $1)(d['steps'])"; }
 answer() { # of the demo model to a prompt, with these options: the ids
     ctl generate -p 'In the beginning' --max-tokens 20 --ignore-eos --json "$@" >"$dir/json" ||
@@ -78,7 +78,7 @@ ipc_admin_socket() {
     expect 0 "$FDCTL" --socket "$run/fdd.sock" --admin "$dir/admins" status
     [ ! -e "$run/admin.sock" ] || fail "another socket too"
 }
-# A group that is not the one new files get.
+# A group other than that of new files.
 other_group() {
     if [ "$(id -u)" = 0 ]; then echo daemon; return; fi
     id -Gn | tr ' ' '\n' | grep -vx "$(id -gn)" | head -n 1
@@ -98,7 +98,7 @@ ipc_admin_group() { # a user of that group may end requests
     expect 0 setpriv --reuid 4242 --regid "$gid" --clear-groups "$FDCTL" \
         --admin "$run/admin.sock" set log.level=debug
 }
-loops() { # of the gate, while a client asks now and then
+loops() { # loop iterations of the gate while a client sends a request now and then
     start "${NULL[@]}" --set ipc.spin_us="$1"
     local i; for i in $(seq 10); do expect 0 ctl ping; sleep 0.02; done
     n=$(ctl stat -1 --json | json 'd["gate"]["loops"]')
@@ -132,8 +132,8 @@ sched_enable_chunked_prefill() { # without: a step has room for a whole prompt
     ctl generate --batch "$dir/batch" --json >/dev/null || fail "generate"
     is "$(steps 's[0]["tokens"]')" 700 "tokens of the first step"
 }
-# Four prompts of 300 tokens come together, a step has 200: of how many are
-# there tokens in one step.
+# Four prompts of 300 tokens come together, a step has 200: prints how many of them have
+# tokens in the same step.
 split_together() {
     start "${CPU[@]}" --set sched.max_num_batched_tokens=200 --set sched.max_num_seqs=16 \
         --set sched.max_num_partial_prefills=4 --set sched.max_long_partial_prefills=4 "$@"
@@ -161,7 +161,7 @@ sched_itl_target_ms() { # a prompt is computed in chunks while an answer runs
     start "${CPU[@]}" --set sched.itl_target_ms=1 --set kv.enable_prefix_caching=no \
         --set device.step_delay_us=2000
     prompts 600 1 >"$dir/batch"
-    # what steps take is learnt from some 30 steps
+    # step times are learnt from some 30 steps
     ctl generate --batch "$dir/batch" --json >/dev/null && answer --max-tokens 60 >/dev/null ||
         fail "generate"
     running --max-tokens 1000
@@ -170,7 +170,7 @@ sched_itl_target_ms() { # a prompt is computed in chunks while an answer runs
     [ "$most" -gt 0 ] || fail "no prompt was computed while an answer ran"
     [ "$most" -lt 200 ] || fail "a step of $most tokens while an answer ran"
     stop
-    # what the automatic one becomes is told as soon as steps were measured
+    # the automatic target is shown once steps were measured
     start "${CPU[@]}"
     answer --max-tokens 60 >/dev/null
     expect 0 ctl config sched.itl_target_ms
@@ -179,8 +179,8 @@ sched_itl_target_ms() { # a prompt is computed in chunks while an answer runs
     has "$out" 'prompts leave running answers'
     logged 1 'sched.itl_target_ms is '
 }
-# A prompt of 1,000 tokens is under way, one of 20 comes behind it: where in the
-# course of the long one's steps the short one's answer begins, in percent.
+# A prompt of 20 tokens arrives while one of 1,000 is computed: prints after how many
+# percent of the long one's steps the short one's answer begins.
 short_behind_long() {
     local at
     start "${CPU[@]}" --set sched.max_num_batched_tokens=16 --set sched.max_num_seqs=16 \

@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdbench: a report with every metric, the log that gives the same numbers
-# again, a page with plots that a browser shows, the other commands, and
-# what it says to bad input.
+# fdbench: a report with every metric, a log that gives the same numbers, a page with
+# plots that a browser shows, the other commands, and errors for bad input.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 FDBENCH=${FDD_BIN:-$FDD_BUILD}/fdbench
@@ -42,7 +41,7 @@ for c in serve latency ipc start; do
     has "$out" "usage: fdbench $c"
 done
 
-# --- start: figures, and nothing left behind
+# --- start: times, and nothing left behind
 export TMPDIR=$dir/tmp
 mkdir "$TMPDIR"
 expect 0 bench start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" --repeats 1
@@ -60,7 +59,7 @@ mkdir "$dir/empty"
 expect 69 bench start --model "$dir/empty" --fdd "$FDD" --set daemon.worker="$WORKER"
 has "$out" "its last lines"
 has "$out" "config.json"
-# interrupted: the daemon ends with it
+# if interrupted, its daemon ends with it
 "$FDBENCH" start --model "$DEMO" --fdd "$FDD" --set daemon.worker="$WORKER" -r 1000 \
     >"$dir/int" 2>&1 &
 pid=$!
@@ -98,7 +97,7 @@ has "$out" "E_BAD_TOKEN.*allowed_ids is 99999999"
 # --- the log gives the same numbers; a changed log does not
 expect 0 python3 "$recompute" "$dir/a.csv" "$dir/a.json"
 has "$out" "numbers of [0-9]+ requests are the same"
-tamper() { # NAME FIELD: one unit more in the last line
+tamper() { # NAME FIELD: adds one unit in the last line
     awk -F, -v OFS=, -v col="$1" 'NR == FNR { n = NR; next }
         FNR == 1 { for (i = 1; i <= NF; i++) if ($i == col) c = i }
         FNR == n { $c = sprintf("%.0f", $c + 1) } { print }' "$dir/a.csv" "$dir/a.csv"
@@ -134,13 +133,13 @@ holds "$dir/c.json" 'd["search"]["found"] is None and
 embedded() { sed -n 's|^<script type="application/json" id="data">\(.*\)</script>$|\1|p' "$1"; }
 embedded "$dir/c.html" >"$dir/c.data"
 holds "$dir/c.data" 'len(d["report"]["search"]["steps"]) > 0 and d["report"]["search"]["found"] is None'
-# more at a time than there are requests is no other load
+# more concurrency than requests does not change the load
 bench serve -c 2 -n 8 -i 4 -o 2 --search --ttft-ms 600000 -q --json "$dir/d.json" ||
     fail "serve --search"
 holds "$dir/d.json" 'd["search"]["found"] == 8 and
     d["search"]["bound"] == 8 and
     [s["load"] for s in d["search"]["steps"]] == [2, 4, 8]'
-# a rate that cannot be sent is not within the limits, however fast the answers are
+# a rate that cannot be reached is not within the limits, however fast the answers are
 bench serve --rate 100000 -c 1 -n 60 -i 4 -o 2 --search --ttft-ms 600000 -q \
     --json "$dir/e.json" || fail "serve --search --rate"
 holds "$dir/e.json" 'not d["search"]["steps"][0]["sent_in_time"] and
@@ -189,7 +188,8 @@ has "$out" "not with --search"
 expect 64 bench serve -q --against "$dir/before.json"
 has "$out" "prints a table"
 
-# --- outputs: files of a run that does not begin are not made, one file is not two
+# --- outputs: no files are made for a run that does not begin, and one file
+# cannot be used twice
 expect 69 timeout 60 "$FDBENCH" --runtime-dir "$dir/nothing" serve --csv "$dir/new.csv"
 [ ! -e "$dir/new.csv" ] || fail "an empty log of no run"
 expect 64 bench serve --csv "$dir/x" --html "$dir/x"
@@ -199,7 +199,7 @@ has "$out" "/dev/full: No space left on device"
 expect 74 bench serve -c 1 -n 1 --csv "$dir/none/x.csv"
 has "$out" "$dir/none/x.csv: No such file"
 
-# --- latency; a run of which everything fails has failed
+# --- latency; a run in which all requests fail is a failure
 expect 0 bench latency -b 1,3 -i 8 -o 4 --repeats 2 --json "$dir/lat.json"
 has "$out" "^ +3 +[0-9.]+ \([0-9.]+ - [0-9.]+\)"
 holds "$dir/lat.json" '[s["batch"] for s in d["sizes"]] == [1, 3] and
@@ -230,7 +230,7 @@ expect 64 bench ipc --tokens 100000
 has "$out" "more than the model's length"
 stop
 
-# --- the page: small, closed in itself, and plots that a browser shows
+# --- the page: small, self-contained, with plots that a browser shows
 [ "$(wc -c <"$dir/a.html")" -lt 2000000 ] || fail "the page is too large"
 grep -qE 'https?://|src=|<link|<img|url\(' "$dir/a.html" && fail "the page names others"
 [ "$(grep -c '<script' "$dir/a.html")" = 2 ] || fail "the page has other scripts than its data and its own"
@@ -249,14 +249,14 @@ shot() { # NAME
 check="$FDD_SRC/tests/sys/png_check.py"
 shot a
 expect 0 python3 "$check" "$dir/a.html" "$dir/a.png" 8
-# of a search three more
+# three more for a search
 HOME=$dir timeout 120 chromium --headless --no-sandbox --disable-gpu --user-data-dir="$dir/profile" \
     --dump-dom "file://$dir/c.html" >"$dir/c.dom" 2>"$dir/chromium"
 [ "$(grep -o '<figure>' "$dir/c.dom" | wc -l)" = 11 ] || fail "no plots of the search: $(tail -n 5 "$dir/chromium")"
 for title in "Goodput over load" "Requests within the limits over load" "Throughput over speed for one user"; do
     grep -qE "<svg [^>]*aria-label=\"$title\"" "$dir/c.dom" || fail "no plot: $title"
 done
-# axes without lines and dots, and a report without plots, are seen as such
+# the check detects axes without lines and dots, and a report without plots
 sed 's|</style>|.line, .area, .dots, .cross, .mark { display: none; }</style>|' "$dir/a.html" >"$dir/bare.html"
 shot bare
 expect 1 python3 "$check" "$dir/bare.html" "$dir/bare.png" 8

@@ -31,7 +31,8 @@ for i in range(6):
     print(json.dumps({"prompt": "In the beginning " * (1 + i), "max_tokens": 250 + i,
                       "ignore_eos": True, "n": 1 + i % 2, "seed": i}))
 PY
-# --foreground: one signal, to the program alone; two met the leak check at its end
+# --foreground: one signal, only to the program; two interfered with the
+# leak check at its end
 timeout --foreground -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 >"$dir/follow" 2>&1 &
 f_steps=$!
 timeout --foreground -s INT $((300 * slow)) "$FDCTL" --runtime-dir "$run" trace -f -n 4000 --events --json \
@@ -60,7 +61,7 @@ last=$(printf '%s\n' "$out" | sed -n 4p | awk '{print $2}')
 steps=$(ctl stat -1 | awk '$2 == "steps" { print $3; exit }')
 [ "$last" = "$steps" ] || fail "the last step is $last, the counter says $steps"
 
-# ---- JSON: what must hold of every step
+# ---- JSON: checks of every step
 ctl trace --json >"$dir/t.json" || fail "--json"
 true_of 'd["daemon"] == "running" and d["steps_overwritten"] == 0'
 true_of '[s["step"] for s in d["steps"]] == list(range(1, '"$last"' + 1))'
@@ -271,7 +272,7 @@ ctl trace --perfetto >"$dir/p.json" 2>/dev/null
 expect 0 "$check" "$dir/p.json"
 grep -q '"name":"worker 2"' "$dir/p.json" || fail "the viewer does not show the second worker"
 
-# ---- the daemon is killed: its trace is gone with it, and no longer followed
+# ---- the daemon is killed: its trace ends, and is no longer followed
 rm -f "$dir/follow" # an earlier follower's lines would be taken for this one's
 ctl trace -f >"$dir/follow" 2>&1 &
 f_steps=$!

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl top on a terminal (tmux): the screens of two sizes under load, keys that
-# ask the daemon, a terminal that changes its size, has no colour or is none, a
-# daemon that hangs, dies and comes back, and a user who may not administer. And
-# fdctl pause.
+# fdctl top on a terminal (tmux): the screens of two sizes under load, keys that send
+# commands, a terminal that changes its size or has no colour, output that is no
+# terminal, a daemon that hangs, dies and comes back, and a user without administrator
+# rights. Also fdctl pause.
 . "$(dirname "$0")/lib.sh"
 command -v tmux >/dev/null || skip "no tmux"
 infocmp screen >/dev/null 2>&1 && infocmp vt100 >/dev/null 2>&1 ||
@@ -19,12 +19,13 @@ pane() { # NAME WIDTH HEIGHT COMMAND: run it on a terminal of its own
     tm set -g status off
     tm resize-window -t "$1" -x "$2" -y "$3"
 }
-# The leak check at a program's end hangs when a signal meets it; --once has it too.
+# The leak check at a program's end hangs if a signal arrives then; --once
+# has that check too.
 top="env ASAN_OPTIONS='${ASAN_OPTIONS:-}:detect_leaks=0' '$FDCTL' --runtime-dir '$run' top"
 screen() { tm capture-pane -p -t "$1"; }
 seen() { screen "$1" | grep -qE -- "$2"; }
 unseen() { ! seen "$1" "$2"; }
-want() { # NAME PATTERN: it comes to the screen
+want() { # NAME PATTERN: waits until it is on the screen
     until_true 15 seen "$1" "$2" || { screen "$1"; fail "no /$2/ on the screen $1"; }
 }
 press() { # NAME KEY...
@@ -166,7 +167,7 @@ tm resize-window -t small -x 60 -y 12; want small 'TTFT'
 tm resize-window -t small -x 1 -y 1
 tm resize-window -t small -x 80 -y 24; want small 'out tok/s'
 
-# colour is a help only
+# colour carries no information of its own
 colours() { tm capture-pane -p -e -t "$1" | grep -qE $'\033\\[([0-9;]*;)?3[0-7]'; }
 until_true 5 colours small || fail "no colour on a terminal that has them"
 pane vt 80 24 "TERM=vt100 $top"; want vt 'out tok/s +[0-9]'
@@ -211,7 +212,7 @@ kill $loads 2>/dev/null
 ctl cancel --all >/dev/null 2>&1
 stop
 
-# who may look and not administer
+# a user who may read but not administer
 if others && getent group nogroup >/dev/null; then
     start --set model.path="$DEMO" --set ipc.group=nogroup
     load

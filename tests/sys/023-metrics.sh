@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Counters to the outside: fdctl stat in text, JSON and for Prometheus, the file
-# for node_exporter across a restart of the daemon, the dashboard's metrics.
+# Published counters: fdctl stat as text, JSON and for Prometheus, the file for
+# node_exporter across a restart of the daemon, the dashboard's metrics.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 start --set model.path="$DEMO"
@@ -55,7 +55,7 @@ done
 if command -v promtool >/dev/null; then
     expect 0 promtool check metrics <"$dir/fdd.prom"
     [ -z "$out" ] || fail "promtool says: $out"
-    # the other names break its linter's rule about colons alone: they still parse
+    # the other names break only its linter's rule about colons: they still parse
     for names in vllm both; do
         out=$(promtool check metrics <"$dir/$names.prom" 2>&1)
         printf '%s\n' "$out" | grep -vE "metric names should not contain ':'|^vllm:iteration_tokens_total non-counter" |
@@ -195,7 +195,7 @@ for p in ('gate', 'worker'):
     assert get(fv, 'fdd_process_start_time_seconds', process=p) > 10**9
     assert get(fv, 'fdd_process_cpu_seconds_total', process=p) >= 0
 assert get(fv, 'fdd_up') == 1
-# the dashboard asks for what is there
+# the dashboard uses only existing metrics
 names = {n for n, _ in fv}
 board = json.load(open(board))
 exprs = [t['expr'] for p in board['panels'] for t in p.get('targets', [])]
@@ -256,7 +256,7 @@ until_true 20 grep -qx 'fdd_up 0' "$f" || fail "the file does not say that the d
 expect 69 ctl stat -1
 start --set model.path="$DEMO"
 until_true 20 grep -qx 'fdd_up 1' "$f" || fail "the file does not follow the new daemon"
-# a gate that was killed says no goodbye
+# a killed gate does not announce its end
 kill -KILL "$fdd_pid"
 wait "$fdd_pid" 2>/dev/null
 fdd_pid=

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl doctor with and without a daemon, fdctl memory, and what --wait does
-# with a daemon that ends or fails.
+# fdctl doctor with and without a daemon, fdctl memory, and --wait with a daemon
+# that ends or fails.
 . "$(dirname "$0")/lib.sh"
 export XDG_CACHE_HOME=$dir/cache HOME=$dir
 mkdir "$dir/cache"
@@ -64,7 +64,7 @@ doctor --json fdd
 check 'c["fdd", "worker deaths"]["state"] == "warning" and
     c["fdd", "worker deaths"]["data"]["deaths"] == 1'
 
-# a model named by a path relative to the daemon's folder, asked from another one
+# a model path relative to the daemon's folder, with fdctl run in another one
 if [ -e "$DEMO/model.safetensors" ]; then
     stop
     from=$PWD
@@ -78,7 +78,7 @@ if [ -e "$DEMO/model.safetensors" ]; then
     start --set model.path=null --set device.backend=null
 fi
 
-# memory: sums per place are those of the rows, names are the parameters'
+# memory: sums for each place equal those of the rows, names are those of parameters
 ctl memory --json >"$dir/memory" || fail "fdctl memory"
 json 'all(p["bytes"] == sum(r["bytes"] for r in d["rows"] if r["where"] == p["where"]) and
     p["in_use"] == sum(r["in_use"] for r in d["rows"] if r["where"] == p["where"]) and
@@ -111,7 +111,7 @@ wait $w; rc=$?
 [ $rc = 69 ] || fail "exit $rc of --wait for a daemon that was killed: $(cat "$dir/wait")"
 has "$(cat "$dir/wait")" 'ended before it was ready'
 
-# its lock and sockets are still there: the next daemon is waited for all the same
+# its lock and sockets are still there: it still waits for the next daemon
 [ -e "$run/fdd.lock" ] || fail "no lock is left"
 doctor --json fdd
 check 'c["fdd", "daemon"]["state"] == "info"'
@@ -123,7 +123,7 @@ launch --set model.path=null --set device.backend=null
 wait $w || fail "--wait: $(cat "$dir/wait")"
 stop
 
-# one that fails for good while it starts: the reason, and no waiting
+# a daemon that fails for good at its start: it prints the reason and does not wait
 ctl --wait 300 ping >"$dir/wait" 2>&1 &
 w=$!
 sleep $slow
@@ -143,11 +143,11 @@ wait $w; rc=$?
 wait "$fdd_pid"; rc=$?; fdd_pid=
 [ $rc = 75 ] || fail "fdd exited $rc instead of 75"
 
-# none comes: the time is over
+# no daemon starts: the time runs out
 expect 69 ctl --wait 1 ping
 has "$out" 'not ready after 1 s'
 
-# a socket that takes connections and never answers, as a service manager's does
+# a socket that accepts connections and never answers, like that of a service manager
 python3 -c 'import os, socket, sys, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 if os.path.exists(sys.argv[1]): os.unlink(sys.argv[1])

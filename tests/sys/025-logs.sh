@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Logs: levels and topics at run time, JSON lines, the rate of a place, the
-# request log, slow requests, and that contents are in no line.
+# Logs: levels and topics at run time, JSON lines, the rate limit of a call site, the
+# request log, slow requests, and that no line has contents of requests.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 marker=Zyzzyva
@@ -51,7 +51,7 @@ until_true 10 grep -q ' T fdd-worker: sched: step' "$dir/log" || fail "debug bit
 ctl debug --json | json '(d["level"], d["bits"], [t["level"] for t in d["topics"] if t["name"] == "session"])' |
     grep -qF "('warn', 'sched', ['trace'])" || fail "fdctl debug --json"
 
-# What is not known is named, with what is.
+# Errors name the unknown value and the known ones.
 expect 65 ctl set log.levels=rellay=debug
 has "$out" 'unknown log topic "rellay"; the topics are config, gate, .*runner'
 expect 65 ctl debug --topic gate=loud
@@ -116,7 +116,7 @@ expect 0 ctl set log.slow_first_token_ms=0
 [ "$(ctl stat -1 --json | grep -oE '"requests_slow": *[0-9]+' | grep -oE '[0-9]+$' | head -n 1)" -ge 2 ] ||
     fail "requests_slow is not counted"
 
-# The rate of a place: many refusals at once, then the summary.
+# The rate limit of a call site: many refusals at once, then the summary.
 expect 0 ctl set log.rate=5
 for _ in $(seq 300); do echo '{"prompt": "x", "max_tokens": 99999999}'; done >"$dir/batch"
 ctl generate --batch "$dir/batch" >/dev/null 2>&1
@@ -147,7 +147,7 @@ expect 0 ctl set log.format=json
 sleep 0.3
 from=$(($(wc -l <"$dir/log") + 1))
 expect 0 ctl debug --level trace sched,batch,kv,ring,selfcheck
-# of two things at once only one was done
+# regression: of two changes in one command only one was made
 for two in "kill-worker --level debug" "panic kill-worker" "selfcheck +kv" "--topic gate=debug selfcheck"; do
     # shellcheck disable=SC2086
     expect 64 ctl debug $two

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl profile: the steps of running requests, synthetic steps on an idle
-# daemon, the file of what the device can do; refusals, bad words, a
-# client that goes away, a daemon that does.
+# fdctl profile: the steps of running requests, synthetic steps on an idle daemon,
+# the file of the measured peak; refusals, wrong arguments, a client that
+# disconnects, a daemon that ends.
 . "$(dirname "$0")/lib.sh"
 cache=$dir/cache
 start --set model.path="$DEMO" --set device.backend=cpu --set daemon.cache_dir="$cache" \
@@ -17,7 +17,7 @@ with open(sys.argv[1] + "/reqs", "w") as f:
             "max_tokens": 20, "temperature": i % 2, "seed": i, "ignore_eos": True}) + "\n")
 PY
 echo '[5,6,7]' >"$dir/ids"
-answer() { # what requests get, and the tokens they found in the cache
+answer() { # answers of requests, and the tokens they found in the cache
     ctl generate --batch "$dir/reqs" --json >"$dir/json" || fail "generate"
     json '[r["ids"] for r in d]' <"$dir/json"
 }
@@ -134,7 +134,7 @@ json '(d["mode"], d["profiled"]["steps"], d["profiled"]["graph"])' <"$dir/prof" 
 # between two loads there is none for a moment
 refused() { ctl profile --batch 1 --steps 1 2>&1 | grep -E '[0-9]+ requests? (is|are) running'; }
 until_true 10 refused || fail "a synthetic step while requests run"
-# a client that goes away: the next question does not wait for its profile
+# a client that disconnects: the next command does not wait for its profile
 "$FDCTL" --runtime-dir "$run" profile --steps 10000 --within 600 >/dev/null 2>&1 & p=$!
 sleep 0.5
 kill -KILL $p; wait $p 2>/dev/null
@@ -147,7 +147,7 @@ expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4
 kill -KILL $p; wait $p 2>/dev/null
 touch "$dir/enough"; wait $l
 
-# the worker, then the daemon, goes meanwhile
+# the worker, then the daemon, ends meanwhile
 "$FDCTL" --runtime-dir "$run" profile --within 600 >"$dir/gone" 2>&1 & p=$!
 sleep 0.5
 ctl debug kill-worker >/dev/null || fail "kill-worker"
@@ -165,7 +165,7 @@ wait $p; rc=$?
 [ -s "$dir/gone" ] || fail "no message when the daemon ended"
 expect 69 ctl profile
 
-# a device that computes nothing has no measured peak, and is profiled all the same
+# a device that computes nothing has no measured peak, and can still be profiled
 start --set model.path=null --set device.backend=null --set daemon.cache_dir="$cache"
 expect 0 ctl profile --batch 4 --context 100 --steps 3
 has "$out" 'measured peak: not known'

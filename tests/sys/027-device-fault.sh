@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The device fails in the middle of a step while clients stream: the worker ends
-# at once, every stream gets its end, what they had is what they would have had,
-# nothing comes of the step that failed, and a new worker gives the same answers.
-# tests/gpu/fault.sh runs this on a GPU: FAULT_ARGS are for fdd.
+# The device fails in the middle of a step while clients stream: the worker ends at once,
+# every stream ends, the tokens they had are correct, no token of the failed step is
+# delivered, and a new worker gives the same answers. tests/gpu/fault.sh runs this on a
+# GPU: FAULT_ARGS are for fdd.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 read -ra more <<<"${FAULT_ARGS:---set model.path=$DEMO --set device.backend=cpu --set device.step_delay_us=1000}"
@@ -26,7 +26,7 @@ ask() { # NAME [CMD...]: all clients at once, CMD meanwhile; exit codes in $code
     codes=
     for i in "${pids[@]}"; do wait "$i"; codes+="$? "; done
 }
-# When it began to exit: PF_EXITING of its flags, polled.
+# Records when it began to exit, by polling PF_EXITING in its flags.
 watch_exit() { # PID FILE
     python3 - "$@" <<'PY' &
 import sys, time
@@ -54,7 +54,7 @@ fault() { # ROUND
     ctl debug fail-device >"$dir/answer" 2>&1 || grep -q worker "$dir/answer" ||
         fail "fail-device: $(cat "$dir/answer")"
 }
-# not unless the configuration or the operator says so
+# only if the configuration or the operator says so
 ctl debug fail-device >"$dir/answer" 2>&1 && fail "fails without the debug bit"
 grep -q 'faults is not set' "$dir/answer" || fail "no reason: $(cat "$dir/answer")"
 ask whole

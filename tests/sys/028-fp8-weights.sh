@@ -1,9 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Weights of 8-bit floats: made while loading, and as a checkpoint has them.
-# What is taken is less than before, memory is as planned, and the answers of
-# the checkpoint are those transformers gives.
+# Weights of 8-bit floats, quantized while loading and from a checkpoint. They use less
+# memory, as planned, and the answers with the checkpoint equal those of transformers.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 models=$FDD_SRC/tests/parity/models
@@ -50,7 +49,7 @@ serve llama-fp8-tensor 'fp8, a scale per tensor'
 until_true 10 grep -q 'tensors without use: 14: model.layers.0.mlp.down_proj.input_scale' "$dir/log" ||
     fail "scales of activations are not mentioned"
 
-# Twice quantized, and not at all to be.
+# Quantizing a quantized checkpoint is refused.
 expect 78 timeout $((30 * slow)) "$FDD" --set daemon.runtime_dir="$run" \
     --set daemon.worker="$WORKER" --set model.path="$models/qwen3-fp8-block" \
     --set quant.weights=fp8

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What the unit files rely on, without a service manager: a socket that is
-# passed on, a client that starts the daemon through it, stop, oom_score_adj.
+# Features that the unit files need, without a service manager: a passed socket, a client
+# that starts the daemon through it, stop, oom_score_adj.
 . "$(dirname "$0")/lib.sh"
 mkdir -m 700 "$run"
 cat >"$dir/activate.py" <<'PY'
@@ -23,7 +23,8 @@ python3 "$dir/activate.py" "$run/fdd.sock" "$FDD" --set daemon.runtime_dir="$run
     --set model.path=null --set device.backend=null >"$dir/listening" 2>>"$dir/log" &
 fdd_pid=$!
 until_true 20 test -s "$dir/listening" || fail "no listening socket"
-# it waited for an admin socket that no process made, and started nothing
+# regression: it waited for an admin socket that no process would make,
+# and started nothing
 expect 0 ctl --wait $((20 * slow)) ping
 [ "$(ctl status --json | json 'd["socket_unit"]')" = fdd.socket ] || fail "status: $(ctl status --json)"
 gate=$(ctl status --json | json 'd["pid"]') worker=$(ctl status --json | json 'd["worker"]["pid"]')
@@ -42,8 +43,8 @@ expect 0 ctl stop
 [[ $out != *socket* ]] || fail "fdctl stop: $out"
 wait "$fdd_pid"; fdd_pid=
 
-# The CPU backend takes KV memory on first use: what the plan holds for it is
-# not resident after the start.
+# The CPU backend takes KV memory on first use: its planned memory is not
+# resident after the start.
 [ -z "${FDD_SAN_RUN:-}" ] || exit 0
 [ -e "$DEMO/model.safetensors" ] || exit 0
 start --set model.path="$DEMO" --set device.backend=cpu --set kv.memory_bytes=2147483648 --set kv.swap_space=1

@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdd.service under a real systemd (tests/boot): each line of output is one
-# thing that was seen. SKIP where systemd-nspawn cannot boot a tree.
+# fdd.service under a real systemd (tests/boot): each line of output is one fact that was
+# checked. SKIP where systemd-nspawn cannot boot a tree.
 . "$(dirname "$0")/lib.sh"
 . "$FDD_SRC/tests/boot/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 seen() { printf 'seen: %s\n' "$*"; }
-bad() { # with what the service said
+bad() { # fails with the service's log
     echo "--- journal"; inside journalctl --no-pager -o cat -u fdd -u fdd.socket 2>/dev/null | tail -n 60
     fail "$*"
 }
@@ -46,7 +46,7 @@ boot_make
 boot_install
 conf=$tree$(sed -n "s#^sysconfdir = ##p" "$FDD_BUILD/Makefile" | sed "s#\${prefix}#$boot_prefix#")/fdd
 mkdir -p "$conf" "$tree/var/lib/prometheus/node-exporter" "$tree/var/lib/fdd"
-# the request that a stop must let end takes minutes on a slow machine
+# a stop must let this request end, which takes minutes on a slow machine
 printf '[model]\npath = /var/lib/fdd/demo\nmax_model_len = 1024\n[daemon]\ndrain_timeout_ms = 300000\n' \
     >"$conf/fdd.ini"
 cp -rL "$DEMO" "$tree/var/lib/fdd/demo"
@@ -103,7 +103,7 @@ out=$(asked k-wrong /v1/completions '{"prompt":"a"}')
 has "$out" '^HTTP/1.1 401 '
 seen "fdd-http.socket started fdd-http, which answers as its own user, and 401 without a key"
 
-# what the sandbox must leave: a long body goes to a thread of lower priority
+# the sandbox must allow this: a long body goes to a thread of lower priority
 inside bash -c 'head -c 300000 /dev/zero | tr "\0" a >/tmp/pad; exec 3<>/dev/tcp/127.0.0.1/8000
     body="{\"model\":\"booted\",\"prompt\":\"ab\",\"max_tokens\":2,\"metadata\":\"$(cat /tmp/pad)\"}"
     printf "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer k-boot\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" "${#body}" >&3
@@ -138,7 +138,7 @@ printf 'leve = debug\n' >>"$conf/fdd.ini"
 ! inside systemctl reload fdd 2>"$dir/reload" || bad "systemctl reload took a configuration with an error"
 sed -i '$d' "$conf/fdd.ini"
 seen "systemctl reload reads the configuration, and fails when it has an error"
-# the user that a worker is, too, is no administrator
+# the user as which workers run is no administrator
 out=$(inside setpriv --reuid fdd --regid fdd --clear-groups fdctl --runtime-dir /run/fdd requests 2>&1)
 [ $? = 77 ] || bad "the daemon's own user is an administrator: $out"
 seen "the user fdd is refused as an administrator"
@@ -201,7 +201,7 @@ inside systemctl stop fdd.socket fdd
 [ ! -e "$tree/run/fdd/fdd.sock" ] && prop_is ActiveState inactive || bad "stop of both: $(prop ActiveState)"
 seen "systemctl stop fdd.socket fdd ends both"
 
-# a model in a home: the advice names ProtectHome, and what it says works
+# a model in a home folder: the advice names ProtectHome, and following it works
 cp -rL "$DEMO" "$tree/home/alice/demo"
 sed -i 's#^path = .*#path = /home/alice/demo#' "$conf/fdd.ini"
 ! inside systemctl start fdd 2>/dev/null || bad "started with a model below /home"
@@ -236,7 +236,7 @@ host_pid() { # PID inside: the pid here
 limit=$((96 << 20))
 in_group() { inside cat "/sys/fs/cgroup$(prop ControlGroup)/$1" 2>/dev/null; }
 if in_group memory.max >"$dir/memory.max"; then
-    # what the unit's own lines became, of a machine that has this much
+    # the effective limits of the unit's lines on a machine with this memory
     total=$(($(sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo) << 10))
     awk -v max="$(cat "$dir/memory.max")" -v total=$total \
         'BEGIN { exit !(max > 0.88 * total && max < 0.92 * total) }' ||

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The reader of the log stops: requests and administration go on, what
-# has no room is counted, for gate and worker, and told of when the reader goes
-# on. What a killed worker had to say comes too. Nothing hangs at the end.
+# The reader of the log stops: requests and administration go on; lines without room are
+# counted, for gate and worker, and reported when the reader goes on. Lines of a killed
+# worker arrive too. Nothing hangs at the end.
 . "$(dirname "$0")/lib.sh"
 reader=
 reader_cleanup() {
@@ -14,8 +14,8 @@ reader_cleanup() {
 }
 trap reader_cleanup EXIT
 
-# The log goes through a pipe of one page to a reader that can be stopped. The
-# pipe's other end is fdd's alone.
+# The log goes through a pipe of one page to a reader that can be stopped. Only fdd has
+# the pipe's other end.
 reading() {
     mkfifo "$dir/pipe"
     cat "$dir/pipe" >>"$dir/log" &
@@ -67,7 +67,7 @@ for i in $(seq 40); do
     both_lost && break
 done
 both_lost || fail "nothing was dropped although the reader stands still: gate $(lost gate), worker $(lost worker)"
-# More of the same: pings and requests take their usual time.
+# With more lost lines, pings and requests still take their usual time.
 for _ in $(seq 20); do
     expect 0 timeout $((5 * slow)) "$FDCTL" --runtime-dir "$run" ping
 done
@@ -86,12 +86,12 @@ expect 0 ctl set log.level=info
 expect 0 ctl debug -sched
 until_true 20 grep -q 'fdd: control: log level info, debug bits' "$dir/log" || fail "lines no longer come"
 until_true 20 grep -q 'fdd-worker: worker: parameters reloaded' "$dir/log" || fail "the new worker is silent"
-all_told() { # what was lost and what is told are the same
+all_told() { # the numbers of lost and of reported lines are equal
     [ "$(awk '/ W fdd: log: [0-9]+ lines were lost/ { n += $6 } END { print n + 0 }' "$dir/log")" = "$(lost gate)" ]
 }
 until_true 20 all_told || fail "lost $(lost gate), told $(grep 'lines were lost' "$dir/log")"
 
-# The end waits a second for such a reader, not for ever; a panic neither.
+# The end waits one second for such a reader, not for ever, and so does a panic.
 kill -STOP "$reader"
 expect 0 ctl debug --level trace +sched
 expect 0 timeout $((20 * slow)) "$FDCTL" --runtime-dir "$run" generate --batch "$dir/batch"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Daemon, worker and a request under the restrictions of fdd.service, without
-# systemd; first that these hold. tests/gpu/run does the same with a GPU.
+# Daemon, worker and a request under the restrictions of fdd.service, without systemd;
+# first a check that these work. tests/gpu/run does the same with a GPU.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"

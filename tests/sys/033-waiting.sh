@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A request that waits ends after sched.max_waiting_time_ms, however long the
-# steps are that keep the worker busy: in the gate's queue, and queued by the
-# worker and not begun. What has begun goes on. And logprobs: allowed or not, as
-# the configuration says at that moment.
+# A waiting request ends after sched.max_waiting_time_ms, however long the steps of the
+# busy worker are: in the gate's queue, and queued by the worker and not begun. A request
+# that has begun goes on. Also: logprobs are allowed or not by the current configuration.
 . "$(dirname "$0")/lib.sh"
 
 # Each step takes 4 s, and one sequence runs.
@@ -24,7 +23,7 @@ wait "${pids[@]}"
 for i in 1 2 3 4 5; do
     has "$(cat "$dir/late.$i")" 'E_DEADLINE'
     ms=$(($(cat "$dir/end.$i") - t0))
-    # half a second, and what a busy machine takes; a step takes four
+    # half a second plus the delay of a busy machine; a step takes four
     [ $ms -ge 450 ] || fail "request $i ended after $ms ms"
     [ $ms -lt $((3000 * slow)) ] || fail "request $i waited $ms ms of at most 500: as long as a step"
 done

@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What a user without rights gets from the daemon of another: refusals with
-# exit status 77 that say which group may, and no file that he could not read.
-# Then all of it again with source and build tree below a folder that only
-# root may enter, as a clone in root's home is.
+# A user without rights and the daemon of another: refusals with exit status 77 that name
+# the group with the right, and no file that he may not read. Then the same with source
+# and build tree below a folder that only root may enter, like a clone in root's home.
 . "$(dirname "$0")/lib.sh"
 others || skip "needs root and setpriv"
 start --set model.path="$DEMO" --set device.backend=cpu --set ipc.admin_group= --set ipc.group= \
@@ -31,7 +30,7 @@ expect 77 as_other "$O_FDCTL" --runtime-dir "$dir/nothing" stat \
     --textfile "$dir/text/other.prom" -1
 has "$out" 'other.prom: Permission denied'
 
-# doctor says what it can
+# doctor reports what it can
 out=$(other doctor --json 2>&1); rc=$?
 [ $rc -le 1 ] || fail "doctor: exit $rc for a user without rights: $out"
 has "$out" '"ipc.group"'
@@ -49,7 +48,7 @@ has "$out" 'a copy that user nobody may read: sudo cp -rL --no-preserve=mode,own
 harmless() { [[ $out != *chmod* && $out != *chown* && $out != *install* ]] || fail "advice that changes a folder: $out"; }
 harmless
 
-# runtime folders of others, and everybody's: none of them is to be changed
+# runtime folders of other users, and shared ones: none of them may be changed
 foreign() { # RC DIR
     expect "$1" timeout $((30 * slow)) env -u XDG_RUNTIME_DIR LD_LIBRARY_PATH="$dir/others" setpriv \
         --reuid 65534 --regid 65534 --clear-groups "$O_FDD" --set daemon.runtime_dir="$2" \

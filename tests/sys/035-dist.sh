@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The tarball: every file that git tracks is in it, a tree that was unpacked
-# makes it again byte for byte (another folder, time and umask, no git), and
-# both know their commit. What version.sh says of a tree.
+# The tarball: it has every file that git tracks, an unpacked tree makes it again byte for
+# byte (another folder, time and umask, no git), and both have their commit. Also the
+# output of version.sh.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
 src=$(cd "$FDD_SRC" && pwd -P)
@@ -40,7 +40,7 @@ if command -v git >/dev/null; then
     [ "$(v) $(v --epoch)" = 'beef123 5' ] || fail "tarball: $(v) $(v --epoch)"
 fi
 
-# ---- what was built --------------------------------------------------------------
+# ---- the build --------------------------------------------------------------
 commit=$(sed -n 's/.*"\(.*\)"/\1/p' "$FDD_BUILD/daemon/common/commit.h" 2>/dev/null)
 if [ -n "$commit" ]; then
     for p in fdd fdd-worker fdctl fdbench; do

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What takes minutes says how far it is: tools/setup, tools/runtests and
-# tests/check-san on a clone that only pretends to build, as lines and on a
-# terminal; and nothing of it is left behind by a signal.
+# Commands that take minutes show their progress: tools/setup, tools/runtests and
+# tests/check-san on a clone with a fake build, as lines and on a terminal; a signal
+# leaves no process behind.
 . "$(dirname "$0")/lib.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL FDD_CONFIGURE_FLAGS FDD_BUILD_DIR
 clone=$dir/clone
@@ -48,7 +48,7 @@ FDD_PROGRESS_S=1 "$clone/tools/runtests" >"$dir/out" 2>"$dir/err" </dev/null
 grows "$dir/err" 'runtests' '10 tests, [01] failed, [0-9]+ s'
 has "$(cat "$dir/err")" 'runtests: 10 of 10 tests, 1 failed'
 [ "$(tail -n 1 "$dir/out")" = "9 passed, 1 failed" ] || fail "last line: $(cat "$dir/out")"
-# nothing is said of what is done at once
+# no progress is shown for fast commands
 "$clone/tools/setup" 2>"$dir/err" </dev/null || fail "setup again"
 [ ! -s "$dir/err" ] || fail "said with nothing to do: $(cat "$dir/err")"
 
@@ -79,7 +79,7 @@ grows "$dir/tty" 'setup: building' '40 objects'
 [ "$(tr -d '\n' <"$dir/tty" | tail -c 4 | cat -v)" = '^M^[[K' ] ||
     fail "the line stays: $(cat -v "$dir/tty")"
 
-# ---- a signal takes the one who counts along
+# ---- a signal also ends the counting process
 HOLD=1 FDD_PROGRESS_S=1 "$clone/tools/runtests" >/dev/null 2>"$dir/err" </dev/null & p=$!
 until_true 20 grep -q runtests "$dir/err" || fail "no progress"
 kill -TERM $p; wait $p

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# After a crash `fdctl status` says who ended, when, how, and with which last
-# words and lines: of a worker that was killed or panicked, also when the next
-# one is ready; of the daemon itself when it is started again; and of the worker
-# for whose sake the daemon gave up. A clean end leaves nothing.
+# After a crash `fdctl status` shows which process ended, when, how, and its last words
+# and lines: for a worker that was killed or panicked, also when the next one is ready;
+# for the daemon itself when it is started again; and for the worker because of which the
+# daemon gave up. A clean end leaves nothing.
 . "$(dirname "$0")/lib.sh"
 
 status() { ctl status --json | json "$1"; }
@@ -83,7 +83,7 @@ start $null
 [ "$(status '(lambda c: (c["program"], c["how"]))(d["last_crash"])')" = "('fdd-worker', 'exited with 3')" ] ||
     fail "after exit code 75: $(ctl status --json)"
 stop
-# 7. a file of somebody else's making is no crash
+# 7. a file made by another user does not count as a crash
 printf 'fdd-crash 1\nprogram \n' >"$run/fdd.crash"
 # shellcheck disable=SC2086
 start $null

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# README's "A program", its source and its commands as they are printed there: with
-# nothing installed it did not compile, and it looked for the daemon elsewhere
-# than fdctl does.
+# README's "A program", with source and commands as printed there. Regression:
+# without an installation it did not compile, and it looked for the daemon in
+# other places than fdctl.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build: a program would need the sanitizer too"
 [ -e "$FDD_BUILD/libclient/.libs/libfdclient.so" ] || skip "no shared library in $FDD_BUILD"

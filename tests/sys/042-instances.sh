@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Several daemons on one machine: each has its folder, sockets, statistics and
-# configuration; fdctl --instance selects one, fdctl ls lists them, also one that
-# was killed. One who names the CPU as its device holds it against the others.
+# configuration; fdctl --instance selects one, fdctl ls lists them, even a killed one. A
+# daemon that names the CPU as its device locks it for others.
 . "$(dirname "$0")/lib.sh"
 unset FDD_SOCKET FDD_INSTANCE RUNTIME_DIRECTORY XDG_RUNTIME_DIR
 export FDD_RUNTIME_DIR=$run
@@ -43,7 +43,7 @@ for what in ping "stat -1" trace; do
     has "$out" "fdd --set daemon.runtime_dir=$run/qwen "
 done
 
-# ---- three at a time, each for itself
+# ---- three at a time, independent of each other
 printf '[model]\npath = null\nname = lamb\n' >"$dir/lamb.ini"
 instance qwen --set model.path=null --set model.name=quail
 instance lamb -c "$dir/lamb.ini"
@@ -116,9 +116,9 @@ has "$out" "fdctl --runtime-dir $run/one stop"
 has "$out" "device.shared = yes"
 expect 78 timeout $((30 * slow)) "$FDD" --instance two --set daemon.worker="$WORKER" "${cpu[@]}" --set device.shared=yes
 has "$out" "taken by .*yes there too"
-# who does not name the device does not mind, and an end gives it back
+# a daemon that does not name the device is not affected, and an end releases it
 instance three --set model.path=null
-# also the end of the worker alone: the next one takes it again
+# also the end of only the worker: the next one takes it again
 "$FDCTL" --instance one debug kill-worker >/dev/null
 again() { "$FDCTL" --instance one status --json | json '(d["worker"]["phase"] == "ready" and d["worker"]["starts"] == 2) or 1/0'; }
 until_true 20 again || fail "the next worker did not get its device: $(cat "$dir/log.one")"
@@ -129,7 +129,7 @@ expect 78 timeout $((30 * slow)) "$FDD" --instance five --set daemon.worker="$WO
 has "$out" "yes for both"
 end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 
-# ---- what device.list refuses, before anything is started
+# ---- errors of device.list, before anything is started
 while IFS='|' read -r list want; do
     expect 78 "$FDD" --check-config --set device.list="$list"
     has "$out" "device.list: .*$want"
@@ -164,7 +164,7 @@ expect 0 "$FDCTL" --instance two generate --max-tokens 4 -p 'In the beginning'
 grep -q 'load: device cpu-0, not used' "$dir/log.two" || fail "which device: $(cat "$dir/log.two")"
 end_all; wait "${pids[@]}" 2>/dev/null; pids=()
 
-# ---- the units: an instance's are the daemon's but for the name
+# ---- the units: an instance's differ from the daemon's only in the name
 units=$FDD_BUILD/conf
 at=$units/fdd-at.service.out
 [ -e "$at" ] || make -s -C "$FDD_BUILD" conf/fdd-at.service.out conf/fdd-at.socket.out || fail "no units"

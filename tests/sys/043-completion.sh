@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Completion of fdctl, fdbench and fdd in bash, zsh and fish: every command and every
-# option of --help is offered, and names of instances, parameters and values. There
-# was one for bash alone, and none for fdd.
+# option of --help is offered, and names of instances, parameters and values. Regression:
+# only bash had completion, and fdd had none.
 . "$(dirname "$0")/lib.sh"
 unset FDD_SOCKET FDD_INSTANCE FDD_RUNTIME_DIR RUNTIME_DIRECTORY XDG_RUNTIME_DIR
 comp=$(cd "$FDD_SRC/conf/completions" && pwd)
@@ -13,7 +13,7 @@ export FDD_RUNTIME_DIR=$run HOME=$dir
 cat >"$dir/ask.zsh" <<'EOT'
 fpath=($ZCOMP $fpath)
 autoload -Uz _fdd
-# what zsh's own would do with them
+# a stand-in for zsh's own completion functions
 compadd() { local -a a=("$@"); while [[ $a[1] != -- ]]; do shift a; done; shift a
     print -rl -- "${(@M)a:#${PREFIX}*}" }
 compset() { : }
@@ -24,7 +24,7 @@ f
 EOT
 cat >"$dir/ask.bash" <<'EOT'
 source "$BCOMP/fdd.bash"
-# as readline takes the line apart
+# splits the line as readline does
 COMP_WORDS=()
 for w; do
     if [[ $w == ?*=* ]]; then COMP_WORDS+=("${w%%=*}" = ); [[ -z ${w#*=} ]] || COMP_WORDS+=("${w#*=}")
@@ -101,11 +101,11 @@ for sh in bash zsh fish; do
     gives $sh poisson fdbench serve --arrival p
     gives $sh both fdctl stat --names b
     gives $sh requests_done fdctl --instance quail stat requests_d
-    # files and folders are the shell's own; what takes a number offers nothing
+    # files and folders are completed by the shell; options with a number offer nothing
     (cd "$comp" && offered $sh fdctl generate --prompt-file fdd.b) >"$dir/offered"
     grep -qE '^fdd\.bash|^:files' "$dir/offered" || fail "$sh: no files: $(cat "$dir/offered")"
     [ -z "$(offered $sh fdctl --timeout "" | head -n 3)" ] || fail "$sh offers something for a number"
-    # an option's value is not taken for a command
+    # an option's value does not count as a command
     gives $sh generate fdctl --timeout 3 gen
 done
 [ $tried -gt 0 ] || skip "no shell"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# An instance next to the main daemon under a real systemd: fdd@two answers through
-# its socket unit, each is stopped alone, and a device has one owner. Each line of
-# output is one thing that was seen. SKIP where systemd-nspawn cannot boot a tree.
+# An instance next to the main daemon under a real systemd: fdd@two answers through its
+# socket unit, each is stopped separately, and a device has one owner. Each line of output
+# is one fact that was checked. SKIP where systemd-nspawn cannot boot a tree.
 . "$(dirname "$0")/lib.sh"
 . "$FDD_SRC/tests/boot/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
@@ -63,7 +63,7 @@ answers --instance two
 answers
 seen "each is stopped and restarted without the other"
 
-# both name the processor: the second is told who has it
+# both name the CPU: the error of the second one names the holder
 ini fdd.ini one '[device]' 'list = cpu:1'
 ini two.ini two '[device]' 'list = cpu:1'
 inside systemctl restart fdd || bad "the main daemon does not start with device.list"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Statistics and trace have no name that a stranger could take first; who may read
-# them gets a descriptor that cannot write; and root sees the figures of a gate that
-# does not answer.
+# Statistics and trace have no name that another user could take first. A user
+# who may read them gets a read-only descriptor. Root sees the figures of a
+# gate that does not answer.
 . "$(dirname "$0")/lib.sh"
 run=$(realpath "$dir")/run
 model=(--set model.path=null --set device.backend=null)
@@ -11,7 +11,8 @@ quiet() { local t0=$EPOCHREALTIME; out=$("$@" 2>&1); rc=$?
     took=$(python3 -c "print($EPOCHREALTIME - $t0)"); }
 within() { python3 -c "import sys; sys.exit(not $took < $1 * $slow)" || fail "took $took s: $out"; }
 
-# ---- a stranger's files of the names that were used once: neither read nor in the way
+# ---- another user's files with names of older versions: they are not
+# read, and do no harm
 old=/dev/shm/$(python3 -c 'import sys
 h = 0xcbf29ce484222325
 for c in sys.argv[1].encode(): h = (h ^ c) * 0x100000001b3 % 2**64
@@ -38,7 +39,7 @@ rm -f "$old" "$old-trace"
 expect 69 ctl stat -1
 has "$out" "no daemon with the runtime folder $run"
 
-# ---- a user without rights gets none; one with rights one that only reads
+# ---- a user without rights gets none; one with rights gets a read-only one
 cat >"$dir/ask.py" <<'EOT'
 import array, json, mmap, os, socket, sys
 def refused(what):
@@ -90,7 +91,7 @@ else
     start "${model[@]}"
 fi
 
-# ---- a gate that stands still: its user's group waits in vain, root reads its files
+# ---- a stopped gate: users of its group get no answer, root reads its files
 if [ "$python" != none ]; then
     mkdir -m 777 "$dir/text"
     LD_LIBRARY_PATH=$dir/others setpriv --reuid 65534 --regid 65534 --clear-groups "$O_FDCTL" \
@@ -132,7 +133,7 @@ fi
 kill -CONT "$fdd_pid"
 until_true 10 ctl status
 
-# ---- a stranger's socket: what it sends is looked at before it is read
+# ---- another user's socket: what it sends is checked before it is read
 cat >"$dir/copy.py" <<'EOT'
 import array, os, socket, sys
 s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.sendall(b'{"cmd":"stat_fd"}\n')

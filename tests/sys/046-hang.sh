@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A worker that stands still is noticed: stopped under load it is killed, every
-# request ends with E_GPU_RESET, another worker is ready. Not with the parameter
-# at 0, and not under a debugger.
+# A hanging worker is detected: if stopped under load it is killed, every request ends
+# with E_GPU_RESET, and another worker gets ready. Not with the parameter at 0, and
+# not under a debugger.
 . "$(dirname "$0")/lib.sh"
 start --set model.path=null --set device.backend=null --set daemon.worker_hang_ms=1000
 worker() { ctl status --json | json 'd["worker"]["pid"]'; }
@@ -39,7 +39,7 @@ grep -qE "worker 0 \(pid $w\) is killed: it has not moved for [12]\.[0-9] s; its
     fail "the log does not say why"
 expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4 --ignore-eos
 
-# one that idles is noticed, too
+# an idle worker that hangs is detected too
 w=$(worker)
 kill -STOP "$w"
 until_true 20 logged 2 'is killed: it has not moved' || fail "an idle worker that is stopped stays"
@@ -55,7 +55,7 @@ expect 0 ctl generate --ids-file "$dir/ids" --max-tokens 4 --ignore-eos
 [ "$(worker)" = "$w" ] || fail "killed although daemon.worker_hang_ms is 0"
 expect 0 ctl set daemon.worker_hang_ms=500
 
-# nor while a debugger holds it, where this user may debug
+# nor while a debugger stops it, if this user may debug
 cat >"$dir/hold.py" <<'PY'
 import ctypes, os, sys, time
 pid, lib = int(sys.argv[1]), ctypes.CDLL(None, use_errno=True)

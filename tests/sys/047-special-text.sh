@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The name of a special token in a prompt is text, unless the request asks for the
-# token; fdctl tokenize is the other way round. Both give the ids of the reference
-# library, with split_special_tokens and without (tests/parity/tok/llama3.vec). And
-# daemon and client of different protocol versions: one error, which names both.
+# The name of a special token in a prompt is text, unless the request wants the token; for
+# fdctl tokenize the default is the opposite. Both give the ids of the reference library,
+# with and without split_special_tokens (tests/parity/tok/llama3.vec). Also: daemon and
+# client of different protocol versions give one error, which names both.
 . "$(dirname "$0")/lib.sh"
 eot='<|endoftext|>' id=4095
 start --set model.path="$FDD_SRC/conf/models/demo" --set device.backend=cpu --set device.threads=1 \
@@ -26,13 +26,14 @@ gen() { ctl generate --max-tokens 1 --no-special --json "$@" |
 batch() { printf '{"prompt": "In%s"%s}\n' "$eot" "$1" >"$dir/batch"; gen --batch "$dir/batch"; }
 [ "$(batch '')" = "$text" ] || fail "--batch: a prompt's text became a special token"
 [ "$(batch ', "parse_special": true')" = "$token" ] || fail "--batch: parse_special: no special token"
-# what the tokenizer adds by itself stays
+# special tokens added by the tokenizer remain
 [ "$(ids tokenize -p In --literal)" = "$id $(ids tokenize -p In --no-special)" ] ||
     fail "tokenize --literal: no begin-of-text token"
 expect 64 ctl generate -p x --raw-special
 has "$out" 'raw-special'
 
-# A client of protocol 1 and one that sets the bit of its flag that is gone.
+# A client of protocol 1, and one that sets a flag bit of that version
+# which no longer exists.
 command -v python3 >/dev/null || { stop; exit 0; }
 python3 - "$run/fdd.sock" <<'PY' || fail "the daemon's answer to a client of protocol 1"
 import socket, struct, sys
@@ -45,8 +46,8 @@ PY
 until_true 5 logged 1 'session: .* protocol 1\.0, this daemon 3\.0' || fail "the log does not name both versions"
 stop
 
-# Against the reference: all texts through TOKENIZE, those with a special token's name
-# as prompts, too.
+# Compared with the reference: all texts through TOKENIZE; those with a special token's
+# name also as prompts.
 start --set model.path="$FDD_SRC/conf/models/demo" --set model.tokenizer="$FDD_SRC/tests/parity/tok/llama3" \
     --set device.backend=cpu --set device.threads=1 --set kv.num_blocks=16
 python3 - "$FDD_SRC/tests/parity/tok/llama3.vec" "$dir" "$FDCTL" --runtime-dir "$run" <<'PY' || fail "not the reference's ids"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Gate and worker as they run: no new privileges, two filters in the worker,
-# and another process of the same user cannot look into either.
+# Gate and worker as they run: no new privileges, two filters in the worker, and another
+# process of the same user cannot read the memory of either.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build"
 ! grep -q 'define FDD_DEVELOPER' "$FDD_BUILD/config.h" || skip "a build for developers is open"
@@ -30,7 +30,7 @@ sys.exit(ctypes.CDLL(None).syscall(425, 4, p) < 0)'; then
     grep -qE 'load: .* io_uring' "$dir/log" || fail "no io_uring: $(grep load: "$dir/log")"
 fi
 expect 0 ctl generate -p 'In the beginning' --max-tokens 16
-# last words come all the same
+# last words still arrive
 kill -SEGV "$w"
 until_true 20 logged 1 'ended by signal 11' || fail "no death: $(tail "$dir/log")"
 expect 0 ctl --wait $((20 * slow)) ping
@@ -38,7 +38,7 @@ expect 0 ctl debug panic
 has "$out" 'panic: SIGSEGV'
 stop
 
-# as a user of its own, that user's other programs see nothing
+# run as a separate user, other programs of that user see nothing
 others || exit 0
 run=$dir/other
 mkdir "$run" && chown 65534:65534 "$run"
@@ -76,7 +76,7 @@ done
 if [ -n "$python" ]; then
     out=$(as_other "$python" "$dir/look.py" "$fdd_pid" "$w") || fail "$out"
 fi
-# what everybody is told is there: descriptors in the metrics, and doctor runs
+# public data is there: descriptors in the metrics, and doctor runs
 out=$(as_other "$O_FDCTL" --runtime-dir "$run" stat --prometheus 2>&1) || fail "stat: $out"
 # Linux 6.2 and later
 [ "$(stat -L -c %s /proc/self/fd)" = 0 ] || has "$out" 'process_open_fds.* [1-9]'

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Attacks by one user next to a client of another: two seconds each (FDD_ATTACK_SECONDS, 5
-# in CI), judged by what a busy machine does not change. tests/check-long compares times.
+# Attacks by one user next to a client of another: two seconds each
+# (FDD_ATTACK_SECONDS, 5 in CI), judged by results that do not depend on the machine's
+# load. tests/check-long compares times.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "bounds of time mean nothing under a sanitizer"
 python3 -c '' 2>/dev/null || skip "needs python3"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Users without administrators' rights at the admin socket: one who may use no command
-# and connects as fast as he can, one who may read and holds connections, asks without
-# end and reads nothing. The administrator's commands are answered meanwhile, and so
-# are clients.
+# Users without administrator rights at the admin socket: one who may use no
+# command connects as fast as possible; one who may read holds connections, or
+# sends commands without end and reads no reply. The administrator's commands and
+# clients are served meanwhile.
 . "$(dirname "$0")/lib.sh"
 [ "$(id -u)" = 0 ] || skip "needs root"
 group=$(getent group 65534 | cut -d: -f1)
@@ -75,19 +75,19 @@ quick() { # the administrator's commands, each within 2 s
         [ $(((t1 - t0) / 1000000)) -le $((2000 * slow)) ] || fail "$1: $c took $(((t1 - t0) / 1000000)) ms"
     done
 }
-# who has no right
+# a user without rights
 attack 65533 connect $((2 * slow)) >"$dir/connect" 2>&1 & a=$!
 for _ in 1 2 3; do quick connect; done
 wait $a || fail "connect: $(cat "$dir/connect")"
 [ "$(sed 's/refused //' "$dir/connect")" -gt 20 ] || fail "$(cat "$dir/connect")"
-# who may read: holds what he gets
+# a user who may read, and holds all connections
 attack 65534 hold $((3 * slow)) >"$dir/hold" 2>&1 & a=$!
 sleep 0.5
 for _ in 1 2 3; do quick hold; done
 wait $a || fail "hold: $(cat "$dir/hold")"
 n=$(sed 's/held //' "$dir/hold")
 [ "$n" -ge 1 ] && [ "$n" -le 4 ] || fail "one user holds $n connections"
-# and asks without end; all other users' commands are logged, his are not
+# and sends commands without end; commands of all other users are logged, these are not
 attack 65534 flood $((3 * slow)) >"$dir/flood" 2>&1 & a=$!
 sleep 0.5
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/$fdd_pid/status"; }

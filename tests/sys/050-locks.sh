@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Another user who may enter the runtime folder can lock none of the files whose lock
-# fdd or its worker needs; which daemon runs, and which has a device, he can still see.
+# Another user who may enter the runtime folder can lock none of the files whose lock fdd
+# or its worker needs; he can still see which daemon runs and which has a device.
 . "$(dirname "$0")/lib.sh"
 others || skip "needs root and setpriv"
 command -v flock >/dev/null || skip "no flock"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A worker that was ready and cannot start again, since its model is away: status says
-# what it waits for, since when, how often it was tried and what repairs it; the
-# service manager is told; the log says it once; and it serves when the model is back.
+# A worker that was ready cannot start again, since its model is missing: status shows
+# what it waits for, since when, the number of tries and the fix. The service manager is
+# told, the log has it once, and it serves when the model is back.
 . "$(dirname "$0")/lib.sh"
 cp -r "$DEMO" "$dir/model"
 python3 - "$dir/notify" "$dir/told" <<'EOT' &
@@ -47,14 +47,14 @@ has "$out" "blocked, waits for the model's files, tried [0-9]+ times"
 grep -q "^STATUS=blocked: the worker waits for the model's files since .*fix: ls -ld $dir/model" \
     "$dir/told" || fail "the service manager was told: $(cat "$dir/told")"
 
-# said once, not with each start: neither by the gate nor by the workers
+# logged once, not with each start, by the gate and by the workers
 until_true 30 tried 5 || fail "not tried 5 times"
 logged 1 'E fdd: supervise: worker 0 is blocked: it waits for the model' || fail "not said once"
 logged 2 'supervise: worker 0 started' || fail "each start is logged" # the first, and the first that failed
 [ "$(grep -c 'fdd-worker: .*No such file' "$dir/log")" -le 1 ] || fail "each worker says why"
 [ "$(awk '/is blocked/ { on = 1; next } on' "$dir/log" | wc -l)" -le 3 ] || fail "the log goes on"
 
-# another cause is said
+# a new cause is logged
 mkdir "$dir/model"
 until_true 30 logged 2 'is blocked: it waits for' || fail "another error is not told"
 rmdir "$dir/model"

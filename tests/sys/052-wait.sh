@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl --wait before there is a daemon: one of the user's own that starts meanwhile is
-# found in $XDG_RUNTIME_DIR, though /run/fdd was the place when fdctl began.
+# fdctl --wait before there is a daemon: a daemon of the same user that starts meanwhile
+# is found in $XDG_RUNTIME_DIR, although /run/fdd was the folder when fdctl began.
 . "$(dirname "$0")/lib.sh"
 mkdir -m 700 "$dir/xdg"
 run=$dir/xdg/fdd

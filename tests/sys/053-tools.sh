@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What fdctl and fdbench print, against tests/sys/tools.golden: every help text, what each
-# option says to values it does not take, what shells complete, and a session with every
-# command, as text and as JSON. Figures are replaced by N, JSON by its keys and types; lists
-# of counters and parameters, which are the daemon's, are left out.
-# FDD_GOLDEN=write writes the file; FDD_TOOLS_ONLY=static leaves the session out.
+# Compares the output of fdctl and fdbench with tests/sys/tools.golden: every help text,
+# errors of each option for invalid values, completions, and a session with every command,
+# as text and as JSON. Figures are replaced by N, JSON by its keys and types; lists of
+# counters and parameters, which come from the daemon, are left out. FDD_GOLDEN=write
+# writes the file; FDD_TOOLS_ONLY=static leaves the session out.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "compares outputs; other tests look for errors of memory"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What a request may want of its output, end to end: the model's files, special tokens
-# apart, texts of tokens and prompt, a prompt that is only scored, the best of samples.
+# Optional outputs of a request, end to end: the model's files, separate special tokens,
+# texts of tokens and prompt, a prompt that is only scored, the best of several samples.
 . "$(dirname "$0")/lib.sh"
 
 model=$dir/model
@@ -48,7 +48,7 @@ PY
     done <"$dir/tokens"
 fi
 
-# ---- the prompt's text, of text and of ids; scored only
+# ---- the prompt's text, for prompts in text and in ids; scored only
 gen() { ctl generate --temperature 0 --json "$@"; }
 text=$(ctl generate -p 'One day' --no-special --temperature 0 --max-tokens 8)
 [ "$(ctl generate -p 'One day' --no-special --temperature 0 --max-tokens 8 --echo)" = "One day$text" ] ||
@@ -79,7 +79,7 @@ has "$out" 'prompt_from is 100, at most'
 expect 65 ctl generate -p x --max-tokens 0 --min-tokens 1
 has "$out" 'min_new is 1'
 
-# ---- special tokens apart: the end of the text is one
+# ---- separate special tokens: the end of the text is one
 gen -p 'The end.' --max-tokens 300 --alone >"$dir/a"
 gen -p 'The end.' --max-tokens 300 >"$dir/b"
 python3 - "$dir/a" "$dir/b" <<'PY' || fail "--alone"
@@ -122,9 +122,10 @@ has "$out" 'E_UNSUPPORTED.*best_of.*output.enable_logprob is no'
 expect 0 ctl generate -p x --n 2 --best-of 2 --max-tokens 1
 stop
 
-# ---- samples compute their prompt once, without the prefix cache, too, and the same tokens
+# ---- samples compute their prompt once, even without the prefix cache, and
+# give the same tokens
 seq 1 900 >"$dir/ids"
-samples() { # CACHE: those of it; says how many prompt tokens were computed
+samples() { # CACHE: runs the samples; prints the number of computed prompt tokens
     start --set model.path="$model" --set device.backend=cpu --set device.threads=1 --set kv.num_blocks=64 \
         --set kv.enable_prefix_caching="$1"
     ctl generate --ids-file "$dir/ids" --n 8 --seed 3 --temperature 1 --max-tokens 6 --json |

@@ -2,9 +2,9 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # 64 streams on a session with reconnect_ms while the worker is killed (FDD_KILLS, 6) and
-# the daemon restarted (FDD_RESTARTS, 2; the first by SIGTERM, then by SIGKILL): the same
-# ids, text and logprobs as undisturbed, none twice, none missing. With a waiting thread,
-# and through an event loop.
+# the daemon restarted (FDD_RESTARTS, 2; the first by SIGTERM, then by SIGKILL): ids, text
+# and logprobs equal those of an undisturbed run, none twice, none missing. With a waiting
+# thread, and in an event loop.
 . "$(dirname "$0")/lib.sh"
 kills=${FDD_KILLS:-$(few 6 2)} restarts=${FDD_RESTARTS:-2}
 RESUME=$FDD_BUILD/tests/sys/resume
@@ -16,8 +16,8 @@ again() { # SIGNAL
     fdd_pid=
     start "${args[@]}" 7>&- # it would hold the pipe open
 }
-# A request that takes the worker down again and again before it gets a token ends, as
-# it should: at every third kill each stream has got one since the last.
+# A request at several worker deaths without a new token ends, as it should. So every
+# third kill waits until each stream has got a token since the last.
 relayed() { ctl stat -1 --json | json 'd["gate"]["tokens_relayed"]'; }
 went_on() { local n; n=$(relayed 2>/dev/null) && [ "${n:-0}" -ge $(($1 + 200)) ]; }
 disturb() { # [loop]

@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # Biases, allowed and banned tokens and words, logprobs of chosen ids and a bound of
-# reasoning, from fdctl to the answer: what each does, the same tokens at every
-# overlap depth with graphs and without, and errors that say what is wrong.
+# reasoning, from fdctl to the answer: the effect of each, equal tokens at every overlap
+# depth with and without graphs, and precise errors.
 . "$(dirname "$0")/lib.sh"
 begin() {
     start --set model.path="$FDD_SRC/conf/models/demo" --set device.backend=cpu \
@@ -21,33 +21,33 @@ plain=$(get "$ids" "${p[@]}" --temperature 0)
 read -r -a t <<<"$plain"
 [ "${#t[@]}" = 24 ] || fail "not 24 tokens: $plain"
 
-# a bias takes the first token away, or makes another come always
+# a bias prevents the first token, or forces another one always
 [ "$(get 'd["ids"][0]' "${p[@]}" --temperature 0 --logit-bias "${t[0]}=-100")" != "${t[0]}" ] ||
     fail "a bias of -100 changed nothing"
 [ "$(get 'set(d["ids"]) == {77}' "${p[@]}" --temperature 0 --logit-bias 77=100)" = True ] ||
     fail "a bias of 100 did not make a token come"
-# two biases of an id add up in the library; the daemon is told of each id once
+# two biases of an id add up in the library; the daemon gets each id once
 [ "$(get "$ids" "${p[@]}" --temperature 0 --logit-bias 77=60 --logit-bias 77=-60)" = "$plain" ] ||
     fail "biases of 60 and -60 are not 0"
-# others than those allowed do not come, and logprobs stay those of the model
+# only allowed tokens come, and logprobs remain those of the model
 [ "$(get 'set(d["ids"]) <= {5, 6, 7, 300}' "${p[@]}" --temperature 2 --seed 3 --allow-ids 5,6 \
     --allow-ids '7 300')" = True ] || fail "--allow-ids: other tokens came"
 raw=$(get 'd["logprobs"][0]["logprob"]' "${p[@]}" --temperature 0 --logprobs 0 --max-tokens 1 \
     --logit-bias "${t[0]}=-5" --allow-ids "${t[0]}")
 [ "$(get 'd["logprobs"][0]["logprob"]' "${p[@]}" --temperature 0 --logprobs 0 --max-tokens 1)" = "$raw" ] ||
     fail "a logprob has the bias or the mask in it: $raw"
-# one id never, a sequence never, the single ids of it still
+# one id never, a sequence never, but its single ids still
 [ "$(get "${t[1]} in d['ids']" "${p[@]}" --temperature 0 --bad-ids "${t[1]}")" = False ] || fail "--bad-ids ID"
 two=$(get "$ids" "${p[@]}" --temperature 0 --bad-ids "${t[4]},${t[5]}")
 case " $two " in *" ${t[4]} ${t[5]} "*) fail "--bad-ids: the sequence came: $two" ;; esac
 [ "${two% *}" != "${plain% *}" ] && [[ $two == "${t[0]} ${t[1]} ${t[2]} ${t[3]} ${t[4]} "* ]] ||
     fail "--bad-ids: more than the sequence was banned: $two"
-# a word, whatever the place it comes at
+# a word, at any position
 word=$(ctl generate "${p[@]}" --temperature 0 --max-tokens 24 | tr -c 'a-zA-Z' '\n' | grep -m1 -E '^[a-z]{3,}$')
 [ -n "$word" ] || fail "no word in the output"
 ctl generate "${p[@]}" --temperature 0 --max-tokens 24 --bad-words "$word" >"$dir/text"
 grep -qw -- "$word" "$dir/text" && fail "--bad-words $word: $(cat "$dir/text")"
-# logprobs of chosen ids, behind the alternatives
+# logprobs of chosen ids, after the alternatives
 [ "$(get '[len(e["top"]) for e in d["logprobs"]] == [4, 4]' "${p[@]}" --max-tokens 2 --logprobs 2 \
     --logprob-ids 9,8)" = True ] || fail "--logprob-ids: $(ctl generate --json "${p[@]}" \
     --max-tokens 2 --logprobs 2 --logprob-ids 9,8)"
@@ -86,7 +86,7 @@ refused 'E_BAD_PARAM.*bad_words.* is 33, at most 32' --bad-ids "$(seq -s, 33)"
 refused 'E_BAD_PARAM.*bad_words is 0, at least 1' --bad-words '  '
 refused 'E_BAD_PARAM.*logprob_ids needs logprobs' --logprob-ids 5
 refused 'E_BAD_PARAM.*open_id and close_id of reasoning are both 7' --reasoning 1,7,7
-# what is left is nothing: an error that names the parameter, and the others go on
+# no token is left: an error that names the parameter, and other requests go on
 refused 'E_BAD_PARAM.*allowed_ids' --allow-ids 5,6 --bad-ids 5 --bad-ids 6
 expect 64 ctl generate "${p[@]}" --logit-bias 5
 has "$out" 'logit-bias 5: must be ID=X'

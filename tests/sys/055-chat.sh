@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl chat: from a pipe, as JSON, in a pseudo-terminal; conversations are saved and loaded,
-# and names of special tokens in what is said are text.
+# fdctl chat: from a pipe, as JSON, in a pseudo-terminal; conversations are saved and
+# loaded, and names of special tokens in messages are text.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 command -v python3 >/dev/null || skip "no python3"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdctl up: one command for a model, with HTTP; it ends with what it started, and says why
-# when that fails.
+# fdctl up: one command to serve a model, with HTTP; it ends when the processes that it
+# started end, and reports why if they fail.
 . "$(dirname "$0")/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 command -v curl >/dev/null || skip "no curl"
@@ -40,7 +40,7 @@ wait "$up"
 [ $? = 130 ] || fail "SIGTERM while loading: $(cat "$dir/up")"
 grep -q "loading $DEMO" "$dir/up" || fail "it does not say what it does: $(cat "$dir/up")"
 ! ls -d "$dir"/fdd-up.* 2>/dev/null || fail "its folder is left"
-# what cannot come up
+# starts that fail
 expect 66 "$FDCTL" up "$dir/nothing"
 expect 64 "$FDCTL" up
 expect 64 "$FDCTL" up "$DEMO" --set x
@@ -49,7 +49,7 @@ mkdir "$dir/empty"
 timeout $((60 * slow)) "$FDCTL" up "$dir/empty" "${sets[@]}" >"$dir/out" 2>&1 && fail "an empty folder is a model"
 [ $? != 124 ] || fail "it waits for a model that is none: $(cat "$dir/out")"
 ! ls -d "$dir"/fdd-up.* 2>/dev/null || fail "its folder is left"
-# the gateway's port is taken: all of it ends
+# the gateway's port is in use: everything ends
 python3 -c 'import socket, sys, time; s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); time.sleep(60)' "$port" &
 taken=$!
 sleep 0.3

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The clock of day jumps by hours both ways, under daemon, worker and clients
-# (clock/shift.c): streams go on, deadlines count as ever, nothing hangs, and the daemon
-# drains and ends.
+# The real-time clock jumps by hours in both directions, for daemon, worker and clients
+# (clock/shift.c): streams go on, deadlines are not affected, nothing hangs, and the
+# daemon drains and ends.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "a sanitizer's run time library has to be the first one"
 command -v cc >/dev/null || skip "no compiler"
@@ -56,7 +56,7 @@ ms=$((($(date +%s%N) - t0) / 1000000))
 grep -q E_DEADLINE "$dir/err.5" || fail "deadline: $(cat "$dir/err.5")"
 [ $ms -ge 950 ] && [ $ms -lt $((4000 * slow)) ] || fail "a deadline of 1000 ms came after $ms ms"
 
-# threads that sleep are woken, and the worker is the one that it was
+# sleeping threads are woken, and the worker was not replaced
 for s in 10800 -10800 0; do
     jump $s
     sleep 0.3

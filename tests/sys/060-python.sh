@@ -2,15 +2,16 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
 # The Python module without a daemon: layouts, constants and functions are those of the C
-# header, a header that differs is noticed, a library that is absent or of another version
-# is refused with a sentence, and the types are sound.
+# header, a different header is detected, a library that is missing or of another version
+# is refused with a sentence, and the types are correct.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/python/lib.sh"
 have_python
 
 python3 "$FDD_SRC/tests/sys/python/layout.py" "$FDD_SRC/libclient" >"$dir/out" ||
     fail "fdclient.py is not as fdclient.h: $(cat "$dir/out")"
-# Each of these must be seen: a field more, a type less, another value, one more argument.
+# Each of these must be detected: one more field, one type less, another value,
+# one more argument.
 drift() { # FILE SED WHAT-IT-SAYS
     rm -rf "$dir/headers"
     cp -R "$FDD_SRC/libclient" "$dir/headers"
@@ -72,7 +73,7 @@ if [ -n "$version" ] && { read -r major minor <<<"$version"; [ "$major" -gt 1 ] 
     cp "$FDD_SRC/tests/sys/python/typed.py" "$dir/"
     MYPYPATH=$FDD_SRC/python mypy --strict --cache-dir "$dir/mypy" "$FDD_SRC/python/fdclient" \
         "$dir/typed.py" >"$dir/out" 2>&1 || fail "mypy: $(cat "$dir/out")"
-    # what is wrong in a program is said
+    # errors in a program are reported
     cat >"$dir/wrong.py" <<'EOT'
 import fdclient
 fdclient.Client().generate("x", temprature=1.0)

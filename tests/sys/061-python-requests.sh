@@ -16,7 +16,7 @@ sed -n '/^## A program$/,/^## [^A]/p' "$FDD_SRC/README.md" | sed -n '/^```python
 FDD_SOCKET=$run/fdd.sock timeout $((60 * slow)) python3 -X dev -W error "$dir/hello.py" >"$dir/out" 2>&1 ||
     fail "README's program: exit $?: $(cat "$dir/out")"
 [ "$(wc -c <"$dir/out")" -gt 100 ] || fail "README's program printed: $(cat "$dir/out")"
-# without a daemon it says which socket it looked at
+# without a daemon the error names the socket
 expect 1 env FDD_SOCKET="$dir/none.sock" python3 "$dir/hello.py"
 has "$out" "$dir/none.sock: No such file or directory"
 py api

@@ -1,13 +1,13 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# `pip install ./python` makes a wheel of this version with its types, which works from
-# where it is installed; offline, with the setuptools that are there.
+# `pip install ./python` makes a wheel of this version with its types, which works where
+# it is installed; offline, with the installed setuptools.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/python/lib.sh"
 have_python
 unset PYTHONPATH
-# One of them has pip and what makes wheels; Debian: python3-pip.
+# Finds a python with pip and the tools for wheels; Debian: python3-pip.
 python=
 for p in python3 /usr/bin/python3; do
     "$p" -W ignore - 2>/dev/null <<'EOT' && python=$p && break

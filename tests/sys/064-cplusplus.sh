@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# fdclient.hpp compiles without a warning as C++17, by g++ and by clang++ where it is, also
-# in two files of one program, and does what C does against the demo model.
+# fdclient.hpp compiles without a warning as C++17, with g++ and, if installed, clang++,
+# also in two files of one program, and gives the same results as C with the demo model.
 . "$(dirname "$0")/lib.sh"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "sanitizer build: a program would need the sanitizer too"
 lib=$FDD_BUILD/libclient/.libs

@@ -41,11 +41,11 @@ for p in $programs; do
         fail "$p: exit $?: $(cat "$dir/err")"
     [ "$(answer "$one")" = "$(printf %s "$want_one" | tr -d '\n')" ] || fail "$p: $(answer "$one")"
     [ "$(answer "$two")" = "$(printf %s "$want_two" | tr -d '\n')" ] || fail "$p: $(answer "$two")"
-    # at the same time: they take turns
+    # answers at the same time are interleaved
     turns=$(sed 's/:.*//' "$dir/out" | uniq | wc -l)
     [ "$turns" -gt 8 ] || fail "$p: one answer after the other, $turns turns"
     expect 0 timeout 10 "$p"
-    # what is refused has a sentence and an exit code
+    # a refusal gives a sentence and an exit code
     long=$(printf 'x %.0s' $(seq 1100))
     expect 1 timeout 10 "$p" "$long"
     has "$out" 'E_TOO_LONG: '
@@ -54,7 +54,7 @@ for p in $programs; do
 done
 stop
 
-# a model that needs half a second a step: a program that waits uses no processor
+# a model that needs half a second for a step: a waiting program uses no CPU time
 start --set model.path="$DEMO" --set device.step_delay_us=500000
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; } # ticks of 10 ms
 begun() { grep -q : "$dir/out"; }

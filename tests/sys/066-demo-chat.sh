@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The demo model that answers: by its own template it knows turns, says what it is, and ends
-# its answers; marks of a turn within a message stay text.
+# The demo model that answers: with its own template it handles turns, says what it is,
+# and ends its answers; turn marks within a message remain text.
 . "$(dirname "$0")/../gateway/lib.sh"
 CHAT=$FDD_SRC/conf/models/demo-chat
 [ -e "$CHAT/model.safetensors" ] || skip "no conf/models/demo-chat"
@@ -26,7 +26,7 @@ has "$(say '[{"role": "system", "content": "Be kind."}, {"role": "user", "conten
 verse=$(post /v1/chat/completions '{"messages": [{"role": "user", "content": "Write a verse"}], "seed": 1, "max_tokens": 60}' |
     json 'd["choices"][0]["message"]["content"]')
 [ "${#verse}" -gt 20 ] || fail "no verse: $verse"
-# what a user writes is no turn of others
+# a user's text cannot pose as another's turn
 length() {
     post /v1/chat/completions "{\"messages\": [{\"role\": \"user\", \"content\": \"$1\"}], \"max_tokens\": 1}" |
         json 'd["usage"]["prompt_tokens"]'

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# A group of two and of four virtual devices: the text of one device, what the tools show,
-# and a rank that fails or stops ends the worker, which says which one.
+# A group of two and of four virtual devices: the same text as one device, the output of
+# the tools, and a rank that fails or stops: the worker ends and names the rank.
 . "$(dirname "$0")/lib.sh"
 test_device=()
 prompt='In the beginning'
@@ -16,7 +16,7 @@ want=$(ask) || fail "no text of one device"
 [ ${#want} -gt 40 ] || fail "short text: $want"
 finish
 
-# ---- two ranks, and what shows them
+# ---- two ranks, and the tools' output
 two
 [ "$(ask)" = "$want" ] || fail "other text on two devices: $(ask), not $want"
 expect 0 ctl status
@@ -57,7 +57,7 @@ two
 # ---- a device that fails, a launch thread that stops
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo $((t / 1000)); }
 # The worker ends; until then, and a while longer, status answers: half of the times in
-# 100 ms, on a machine that does other things too.
+# 100 ms, as the machine may be busy.
 status_answers() { # PID
     local t0 n=0 late=0 end
     end=$(($(now_ms) + 20000 * slow))
@@ -96,7 +96,7 @@ model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.
 [ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
 finish
 
-# ---- two that do not reach each other's memory
+# ---- two ranks without access to each other's memory
 model --set device.list=cpu:2 --set parallel.tensor_parallel_size=2 \
     --set disable_custom_all_reduce=yes
 [ "$(ask)" = "$want" ] || fail "other text through the host's memory: $(ask), not $want"

@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Two groups on virtual devices: one is killed again and again under load. No request is lost or
-# ends twice, none fails that has no token yet, and the other group's tokens keep coming as they
-# do when it serves the whole load alone. Then a rolling restart under load, and a group that
-# hangs. FDD_KILLS: how often (10; FDD_LONG: 200, which is P4 of doc/testing.md).
+# Two groups on virtual devices: one is killed again and again under load. No request
+# is lost or ends twice, none without a token fails, and the other group's tokens keep
+# coming as when it serves the whole load alone. Then a rolling restart under load,
+# and a group that hangs. FDD_KILLS: number of kills (10; FDD_LONG: 200, which is P4
+# of doc/testing.md).
 . "$(dirname "$0")/lib.sh"
 [ "${FDD_TEST_DEVICE:-}" != 1 ] || skip "the model is on one device"
 kills=${FDD_KILLS:-$([ -n "${FDD_LONG:-}" ] && echo 200 || few 10 3)} open=24
@@ -128,7 +129,8 @@ expect 0 ctl top --once
 has "$out" '2 of 2 groups'
 expect 0 ctl profile --group 1 --batch 2 --json
 stop
-# ---- one dies for good while requests run: what it had is not counted any more, the others are shown
+# ---- one dies for good while requests run: its requests are no longer counted,
+# the others are shown
 start --set model.path="$DEMO" --set device.list=cpu:2 --set parallel.data_parallel_size=2 \
     --set device.threads=1 --set device.shared=yes --set kv.num_blocks=60 --set daemon.crash_max=1 \
     --set device.step_delay_us=10000

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Four groups on virtual devices: conversations find their prefix as often as on one group, a user
-# with one hot prefix starves no other and is served by several groups, and who sends the text that
-# another user sent before is not served sooner. FDD_LONG: 16 users with 8 conversations, and more
-# tries. FDD_TRIES: of the last.
+# Four groups on virtual devices: conversations find their prefix as often as on one
+# group; a user with one hot prefix starves no other and is served by several groups; a
+# user who sends a text that another user sent before is not served sooner. FDD_LONG: 16
+# users with 8 conversations, and more tries. FDD_TRIES: of the last.
 . "$(dirname "$0")/lib.sh"
 [ "${FDD_TEST_DEVICE:-}" != 1 ] || skip "the model is on one device"
 [ -z "${FDD_SAN_RUN:-}" ] || skip "times and rates of four groups under a sanitizer say nothing"
@@ -31,8 +31,8 @@ said "^done $((users * convs * 6)) bad 0 lost 0$" "$groups" talk "$run/fdd.sock"
 one=$(rate)
 stop
 all() { [ "$(ctl status --json | json 'd["groups"]["ready"]')" = 4 ]; }
-# Load is counted in the time of steps: on a machine that others use too a group that is held up
-# loses conversations to others, so the best of three.
+# Load is counted in the time of steps: on a busy machine a delayed group loses
+# conversations to others, so the best of three counts.
 for try in 1 2 3; do
     serve 4
     until_true 30 all || fail "not four groups: $(ctl status)"

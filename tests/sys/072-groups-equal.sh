@@ -1,16 +1,17 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# P1 through the daemon, formats of weights and KV cache by (T, D): tokens and logprobs of D groups
-# of T ranks are the bytes of one device that adds in the order of T ranks
-# (parallel.reference_splits = T). FDD_LONG: every format with every (T, D); else some.
+# P1 through the daemon, formats of weights and KV cache by (T, D): tokens and
+# logprobs of D groups of T ranks equal, to the byte, those of one device that adds in
+# the order of T ranks (parallel.reference_splits = T). FDD_LONG: every format with
+# every (T, D); else some.
 . "$(dirname "$0")/lib.sh"
 [ "${FDD_TEST_DEVICE:-}" != 1 ] || skip "the model is on one device"
 test_device=()
 for text in 'In the beginning' 'Once upon a time there was' 'The answer is' 'x'; do
     printf '{"prompt":"%s","max_tokens":24,"temperature":0,"logprobs":3,"ignore_eos":true}\n' "$text"
 done >"$dir/ask"
-# What does not depend on the result: ids, times, counters.
+# Fields that are not compared: ids, times, counters.
 answers() {
     ctl generate --batch "$dir/ask" --json | python3 -c '
 import json, sys

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tests/bench/gpu-multi on virtual devices with small shapes: each of them runs, the JSON has what a
-# later run is compared with and every sample, and a table is made of it, next to an earlier one.
+# tests/bench/gpu-multi on virtual devices with small shapes: every benchmark runs, the
+# JSON has every sample and the values that a later run is compared with, and a table is
+# made from it, compared with an earlier one.
 . "$(dirname "$0")/lib.sh"
 [ "${FDD_TEST_DEVICE:-}" != 1 ] || skip "the model is on one device"
 [ -x "$FDD_BUILD/tests/bench/b_collective" ] || skip "tests/bench/b_collective is not built"
@@ -64,7 +65,7 @@ has "$out" -- '--ranks 9 is not 2 to 8'
 echo '{}' >"$dir/c.json"
 expect 65 multi --table "$dir/c.json"
 has "$out" 'c.json is no report of gpu-multi: it has nothing measured'
-# A daemon that does not start is said, and the others run.
+# A daemon that does not start is reported, and the other benchmarks run.
 expect 1 multi --device cpu --ranks 2 --quick --turns 1 --shape "$dir" --wait 20 decode
 has "$out" '^decode: not run: the daemon did not start'
 exit 0

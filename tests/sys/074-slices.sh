@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# What is woken runs before what computes: the gate has the shortest slice of the scheduler, the
-# worker's threads a longer one, those that compute the longest.
+# Woken threads run before computing ones: the gate has the shortest scheduler slice, the
+# worker's threads a longer one, and its computing threads the longest.
 . "$(dirname "$0")/lib.sh"
 command -v python3 >/dev/null || skip "no python3"
 cat >"$dir/slices.py" <<'T'

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Copies of a model on virtual devices divide prompts: the text of one device, what the tools
-# show, refusals, and a copy that fails or stops ends the worker, which says which rank it was.
+# Copies of a model on virtual devices divide prompts: the same text as one device,
+# the output of the tools, refusals, and a copy that fails or stops: the worker ends
+# and names the rank.
 . "$(dirname "$0")/lib.sh"
 test_device=()
 prompt=$(for i in $(seq 40); do printf 'And God said, Let there be light %d: and there was light. ' "$i"; done)
@@ -14,7 +15,7 @@ want=$(ask) || fail "no text of one device"
 [ ${#want} -gt 40 ] || fail "short text: $want"
 finish
 
-# ---- two copies, and what shows them
+# ---- two copies, and the tools' output
 model --set device.list=cpu:2 --set sequence_parallel_size=2 \
     --set parallel.context_parallel_min_tokens=100
 [ "$(ask)" = "$want" ] || fail "other text on two copies: $(ask), not $want"

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the numbered system tests. Gives each its own folder and a
-# daemon that is gone at the end, whatever happens.
+# Sourced by the numbered system tests. Each gets its own folder and a daemon that is
+# always ended with the test.
 #   start [fdd arguments]   start fdd and wait until it is ready
 #                           (FDD_UNDER: a program to start it under)
 #   ctl ARGS                fdctl on that daemon
 #   fail TEXT               end the test
-#   expect RC CMD...        run, demand the exit code; output in $out
-#   others, as_other CMD... another user's programs ($O_FDD, ...), and his hand
+#   expect RC CMD...        run, require this exit code; output in $out
+#   others, as_other CMD... programs for another user ($O_FDD, ...); run as that user
 set -u
 : "${FDD_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${FDD_BUILD:=$FDD_SRC/build}"
@@ -17,12 +17,12 @@ WORKER=${FDD_BIN:-$FDD_BUILD}/fdd-worker
 DEMO=$FDD_SRC/conf/models/demo
 # sanitizer builds are slower; every wait is scaled
 slow=${FDD_SLOW:-1}; [ -n "${FDD_SAN_RUN:-}" ] && slow=5
-# few N M: how much of something: N, but M where TSan makes compute 20 to 50 times
-# slower and the long form was not asked for (FDD_LONG)
+# few N M: prints N, but M under TSan, which makes computing 20 to 50 times slower,
+# unless FDD_LONG is set
 few() { if [ "${FDD_SAN_RUN:-}" = tsan ] && [ -z "${FDD_LONG:-}" ]; then echo "$2"; else echo "$1"; fi; }
 dir=$(mktemp -d "${TMPDIR:-/tmp}/fdd-test.XXXXXX")
 chmod 755 "$dir"
-# a sanitizer's reports of every program, the worker's too, fail the test
+# a sanitizer report of any program, also of the worker, fails the test
 if [ -n "${FDD_SAN_RUN:-}" ]; then
     mkdir -m 1777 "$dir/san"
     export ASAN_OPTIONS="${ASAN_OPTIONS:-}:log_path=$dir/san/asan"
@@ -54,13 +54,14 @@ trap cleanup EXIT
 trap 'exit 1' INT TERM
 fail() { echo "FAIL: $*"; exit 1; }
 skip() { echo "SKIP: $*"; exit 77; }
-# The model on virtual device 1 of 2, device 0 fails every call (tests/check-device). What a test
-# sets comes behind it.
+# The model is on virtual device 1 of 2, and device 0 fails every call
+# (tests/check-device). A test's own settings come after this.
 test_device=()
 if [ "${FDD_TEST_DEVICE:-}" = 1 ]; then
     test_device=(--set device.list=cpu:2 --set device.test_entry=1 --set device.shared=yes)
 fi
-# Nothing of the machine's: what an earlier daemon measured is kept in /var/cache/fdd.
+# Uses no state of the machine: measurements of an earlier daemon are kept
+# in /var/cache/fdd.
 launch() { # start without waiting
     ${FDD_UNDER:+"$FDD_UNDER"} "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
         --set daemon.cache_dir="$dir/cache" "${test_device[@]}" "$@" 2>>"$dir/log" &
@@ -89,10 +90,10 @@ until_true() { # SECONDS CMD...: poll
         sleep 0.05
     done
 }
-logged() { # TIMES PATTERN: the log may come a moment after what it tells of
+logged() { # TIMES PATTERN: waits, as the log may lag behind the event
     [ "$(grep -cE -- "$2" "$dir/log")" = "$1" ]
 }
-# Open descriptors of a process, also where its folder may not be read (Linux 6.2).
+# Number of open descriptors of a process, even if its folder cannot be read (Linux 6.2).
 fds_of() {
     local n
     n=$(stat -c %s "/proc/$1/fd")
@@ -106,8 +107,8 @@ d=[json.loads(l) for l in sys.stdin if l.strip()]
 d=d[0] if len(d)==1 else d
 print('"$1"')'
 }
-# Copies of the programs that another user can run: the tree itself may lie
-# below a folder that only its owner may enter. 1: this machine or user cannot.
+# Copies the programs to where another user can run them: the tree itself may be below a
+# folder that only its owner may enter. Returns 1 if this machine or user cannot do that.
 others() {
     local p real
     { [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; } || return 1
@@ -128,7 +129,7 @@ others() {
 as_other() {
     LD_LIBRARY_PATH=$dir/others setpriv --reuid 65534 --regid 65534 --clear-groups "$@"
 }
-stop() { # end the daemon, demand a clean exit
+stop() { # ends the daemon, requires a clean exit
     kill -TERM "$fdd_pid" 2>/dev/null
     wait "$fdd_pid"
     local rc=$?
@@ -136,7 +137,7 @@ stop() { # end the daemon, demand a clean exit
     [ $rc = 0 ] || fail "fdd exited $rc on SIGTERM"
 }
 ended() { ! kill -0 "$fdd_pid" 2>/dev/null; }
-finish() { # the same through the admin socket, whatever it exits with
+finish() { # ends the daemon through the admin socket, with any exit code
     expect 0 ctl stop
     until_true 20 ended || fail "fdd does not end"
     wait "$fdd_pid"

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# CI's time is bounded: of the mutants of changed files at most a given number runs, the
-# same for the same seed, and what is left is said. Unknown phases and parts are
-# refused. Mutants of changed files were left out by chance (grep -q in a pipe).
+# CI's time is bounded: of the mutants of changed files at most a given number
+# runs, the same for the same seed, and those left out are listed. Unknown phases
+# and parts are refused. Regression: mutants of changed files were left out by
+# chance (grep -q in a pipe).
 set -u
 src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 fail() { echo "FAIL: $*"; exit 1; }
@@ -13,7 +14,7 @@ for s in .ci/run tests/check-long; do
     [ $? = 64 ] || fail "$s no-such-phase: $out"
     "$src/$s" --help | grep -q mutants || fail "$s --help names no phases"
 done
-# what the sanitizers run in CI is named with a reason, and is there
+# tests that the sanitizers run in CI are listed with a reason, and exist
 while read -r name san why; do
     [ -n "$why" ] || fail "tests/san.list: $name: no reason"
     for n in ${name//,/ }; do

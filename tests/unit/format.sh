@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tools/dev/check_format.sh and carry_mutants.sh on a small tree of its own: a file that is
-# not as .clang-format says is named, in the folders listed alone; another version of the
-# program judges nothing; a mutant's patch goes over a commit that formats what it changes.
+# tools/dev/check_format.sh and carry_mutants.sh on a small tree of its own: a
+# file not formatted by .clang-format is named, only in the listed folders;
+# another version of clang-format checks nothing; a mutant's patch survives a
+# commit that formats the code it changes.
 set -u
 src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 for tool in clang-format-14 git patch; do

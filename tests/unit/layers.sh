@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# tools/dev/check_layers.sh on a small tree of its own: a cycle of calls that no
-# #include shows, one that a function pointer closes, and a function pointer
-# that the list lacks are refused; without objects that it can read it says so.
+# tools/dev/check_layers.sh on a small tree of its own: a cycle of calls that no #include
+# shows, one that a function pointer closes, and a function pointer that the list lacks
+# are refused; without objects that it can read it reports that.
 set -u
 src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 for tool in gcc nm objdump; do

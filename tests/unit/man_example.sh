@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The example in fdclient.3 compiles, as C and as C++, without a warning, and
-# links; run without a daemon it says so. With an argument: only writes the
-# example's source there.
+# The example in fdclient.3 compiles, as C and as C++, without a warning, and links;
+# without a daemon it prints an error. With an argument: only writes the example's
+# source to that file.
 set -eu
 src=${FDD_SRC:-$(cd "$(dirname "$0")/../.." && pwd)}
 
@@ -60,7 +60,7 @@ for e in $(grep -o 'FDC_E_[A-Z_]*' "$src/libclient/fdclient_types.h" | sort -u);
     grep -q "^\.It Dv $e$" "$src/libclient/fdclient.3" ||
         { echo "fdclient.3 does not say what to do about $e"; exit 1; }
 done
-# It names nothing that a program cannot.
+# It names only symbols that a program can use.
 for e in $(grep -oE '\<(FDC|FDP)_[A-Z][A-Za-z0-9_]*' "$src/libclient/fdclient.3" | sort -u); do
     grep -qE "\<$e" "$src/libclient/fdclient.h" "$src/libclient/fdclient_types.h" \
         "$src/libclient/fdclient_params.h" ||
