@@ -31,8 +31,8 @@ encode(struct tok_enc *enc, const char *text, size_t n, unsigned flags, size_t s
     return rc;
 }
 
-/* Writes bytes to a file of this name in a new folder, loads a tokenizer from the folder
- * and removes it. */
+/* Writes bytes to a file of this name in a new folder, loads a tokenizer from
+ * the folder and removes it. */
 static inline int
 load_bytes(const char *name, const void *bytes, size_t n, struct tok **ret, char *err,
     size_t err_bytes)

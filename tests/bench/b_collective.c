@@ -121,8 +121,8 @@ sync_all(struct bench *b)
         }
 }
 
-/* Bytes per microsecond of each rank, without a graph: copies between devices
- * cannot be recorded. */
+/* Bytes per microsecond of each rank, without a graph: copies between
+ * devices cannot be recorded. */
 static double
 copy_rate(struct bench *b, size_t bytes)
 {
@@ -150,8 +150,8 @@ run_chain(struct bench *b, enum way way, size_t bytes, int chain, struct fdk_gra
         launch(b, way, bytes);
 }
 
-/* Returns whether this method can be recorded. NCCL's calls cannot: each is for
- * all ranks, and a thread records one stream at a time. The two launches of an
+/* Returns whether this method can be recorded. NCCL's calls cannot: each is for all
+ * ranks, and a thread records one stream at a time. The two launches of an
  * all-reduce cannot either. */
 static int
 is_recorded(enum way way)

@@ -214,8 +214,8 @@ pin(int first)
     SIM_CHECK(sched_setaffinity(0, sizeof(set), &set) == 0);
 }
 
-/* CPU time of the engine for a step: picking, planning, launching, and
- * taking its results. */
+/* CPU time of the engine for a step: picking, planning,
+ * launching, and taking its results. */
 static uint64_t
 engine_ns(const char *dir, int32_t n_rank, int graph)
 {

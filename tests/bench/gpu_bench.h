@@ -38,8 +38,8 @@ extern struct gpu_bench gb;
 int gb_open(const char *program, const struct fdk_open_args *args);
 void *gb_device(size_t bytes);
 void gb_upload(void *dst, const void *src, size_t bytes);
-/* Fills device memory with 32-bit numbers: random bits where `keep` has ones, then or'ed
- * with `with`. */
+/* Fills device memory with 32-bit numbers: random bits where `keep` has
+ * ones, then or'ed with `with`. */
 void gb_fill(void *dst, size_t bytes, uint32_t keep, uint32_t with);
 /* Ends the recording and replays it several times. Returns the seconds of the fastest
  * replay, divided by the n operations recorded in it. */

@@ -14,8 +14,8 @@
 #include "kernels/collective.h"
 #include "kernels/cuda/hooks.h"
 
-/* Functions as declared by nccl.h, versions 2.18 to 2.99. all_reduce is NULL if NCCL was
- * not found. */
+/* Functions as declared by nccl.h, versions 2.18 to 2.99. all_reduce is
+ * NULL if NCCL was not found. */
 struct nccl {
     void *so;
     int version, n;
@@ -35,8 +35,8 @@ nccl_type(enum fdk_dtype t)
     return t == FDK_BF16 ? 9 : t == FDK_F16 ? 6 : 7;
 }
 
-/* Opens communicators for devices 0 .. n - 1. Returns 0, else -1 with the reason in
- * why. */
+/* Opens communicators for devices 0 .. n - 1. Returns 0, else
+ * -1 with the reason in why. */
 static inline int
 nccl_open(struct nccl *ret, int n, char *why, size_t why_bytes)
 {

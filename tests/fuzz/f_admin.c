@@ -145,8 +145,8 @@ want_unchanged(struct state *was)
     free(was->debug);
 }
 
-/* Returns whether the reply may need the worker and take longer.
- * Escapes may hide a name. */
+/* Returns whether the reply may need the worker and take
+ * longer. Escapes may hide a name. */
 static int
 may_wait(const uint8_t *text, size_t n)
 {

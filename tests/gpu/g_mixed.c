@@ -111,8 +111,8 @@ begin(fdc_t *s, struct run *u, const struct ref *r)
     return rc;
 }
 
-/* Handles one event. Returns 1 if the request has ended; *ret_status is
- * then 0 or the error. */
+/* Handles one event. Returns 1 if the request has ended;
+ * *ret_status is then 0 or the error. */
 static int
 take(struct run *u, const struct fdc_event *ev, int *ret_status)
 {

@@ -4,9 +4,9 @@
 
 #include "tests/kernel/k_kv.h"
 
-/* Causal attention over paged KV, with and without a window and a soft cap of scores,
- * compared with double precision; and the guarantee that a query's bits depend only
- * on its own history. */
+/* Causal attention over paged KV, with and without a window and a soft cap of
+ * scores, compared with double precision; and the guarantee that a query's bits
+ * depend only on its own history. */
 
 enum { N_BLOCK = 96, LAYERS = 2, LAYER = 1, MAX_LEN = 300 };
 
@@ -278,8 +278,8 @@ put_share(const struct k_step *s, int r, int to, const struct shape *sh,
     }
 }
 
-/* Computes the results of share kv->own for the first of the equal queries, into x in the
- * layout that merge reads. */
+/* Computes the results of share kv->own for the first of the equal queries, into x in
+ * the layout that merge reads. */
 static void
 attend_share(struct k_dev *d, struct k_step *s, const struct shape *sh,
     const struct fdk_kv *kv, float *x)
@@ -501,8 +501,8 @@ test_bad_arguments(void **state)
     k_free(kv.base);
 }
 
-/* The result with an 8-bit cache equals, to the bit, that with an fp32 cache of the
- * dequantized values. */
+/* The result with an 8-bit cache equals, to the bit, that with an fp32 cache
+ * of the dequantized values. */
 static void
 test_kv8_is_stored_times_scale(void **state)
 {

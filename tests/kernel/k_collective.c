@@ -111,8 +111,8 @@ check_fused(struct side *s, struct sum_rows *r)
     free(y);
 }
 
-/* Sum and norm in two launches: the same bits on the cpu backend,
- * whose rmsnorm is fp32. */
+/* Sum and norm in two launches: the same bits on the cpu
+ * backend, whose rmsnorm is fp32. */
 static void
 check_parts(struct side *s, struct sum_rows *r)
 {

@@ -377,8 +377,8 @@ b8_records_again(void **state)
 
 /* ---- b3, b4, b5: rows ------------------------------------------------------------------------- */
 
-/* T rows of C: with a residual and weights all ranks have the same bits, near
- * the result in double. */
+/* T rows of C: with a residual and weights all ranks have the same bits,
+ * near the result in double. */
 static void
 prefill_case(struct side *s, int32_t T, int32_t C)
 {

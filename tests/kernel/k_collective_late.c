@@ -164,8 +164,8 @@ launch(struct side *s, int rank, int32_t n)
     return a;
 }
 
-/* Checks that every rank except `not` fails within the limit, with a text that contains
- * `what`. */
+/* Checks that every rank except `not` fails within the limit, with a
+ * text that contains `what`. */
 static void
 all_fail(struct side *s, int not, const char *what)
 {
@@ -176,8 +176,8 @@ all_fail(struct side *s, int not, const char *what)
             if (strstr(ops->error_text(s->ctx, q), what) == NULL)
                 fail_msg("rank %d: %s, not %s", q, ops->error_text(s->ctx, q), what);
         }
-    /* Allows for frozen processes and busy machines: much more than the
-     * limit, but bounded. */
+    /* Allows for frozen processes and busy machines: much more
+     * than the limit, but bounded. */
     assert_true(now_us() - begin < LIMIT_US + 10000000u);
 }
 
@@ -203,8 +203,8 @@ t_never_comes(void **state)
         snprintf(what, sizeof(what), "rank %d did not arrive within %d ms", absent,
             LIMIT_US / 1000);
         all_fail(&s, absent, what);
-        /* The absent rank arrives after all: with all packets there it may
-         * succeed, but only once. */
+        /* The absent rank arrives after all: with all packets there it
+         * may succeed, but only once. */
         again = launch(&s, absent, 777);
         (void)ops->all_reduce(&again, s.st[absent]);
         all_fail(&s, -1, what);
@@ -219,8 +219,8 @@ dying_hook(void *arg, int rank, int stage, uint64_t piece, int met)
     return met == 0 && rank == at[0] && stage == at[1] && piece == (uint64_t)at[2];
 }
 
-/* The others do not wait until the limit. The best of some tries counts, as
- * machines are busy. */
+/* The others do not wait until the limit. The best of some tries
+ * counts, as machines are busy. */
 #define LEAVE_US 100000
 #define TRIES    5
 

@@ -385,8 +385,8 @@ t_graphs(void **state)
             assert_non_null(want[q]);
         }
         for (int i = 0; i < REPLAYS; i++) {
-            /* new bytes for each replay, written before the step as by
-             * its earlier launches */
+            /* new bytes for each replay, written before the step
+             * as by its earlier launches */
             for (int q = 0; q < n; q++) {
                 if (k_rand(&s.seed) % 64 == 0)
                     OK(ops->stream_delay(s.st[q], k_rand(&s.seed) % 300000));

@@ -84,8 +84,8 @@ job_free(void)
     free(job.qkv);
 }
 
-/* Call it before adding rows: keys and values are in n_own shares, and
- * share `own` is here. */
+/* Call it before adding rows: keys and values are in n_own
+ * shares, and share `own` is here. */
 static void
 job_share(int n_own, int own)
 {
@@ -392,8 +392,8 @@ windows_of_the_plain_kernel(void **state)
     }
 }
 
-/* Compares a share's results and the logarithms of its sums of weights; -Inf: no
- * key is in the share. */
+/* Compares a share's results and the logarithms of its sums of weights;
+ * -Inf: no key is in the share. */
 static void
 compare_shares(const float *got, const float *want)
 {
@@ -410,8 +410,8 @@ compare_shares(const float *got, const float *want)
     }
 }
 
-/* Runs two equal layers with one plan: the second must not see anything
- * left by the first. */
+/* Runs two equal layers with one plan: the second must not see
+ * anything left by the first. */
 static float *
 run_twice(struct two_dev *t, int T)
 {
@@ -444,8 +444,8 @@ check_shares(int twice)
     free(want);
 }
 
-/* Decoding rows, of which few or no tokens may be in the share, together with
- * rows of several tokens. */
+/* Decoding rows, of which few or no tokens may be in the share, together
+ * with rows of several tokens. */
 static void
 keys_in_shares(void **state)
 {
@@ -498,8 +498,8 @@ heads_of_all_ranks(void **state)
     }
 }
 
-/* Shares of rows that are divided among thread blocks, and thread blocks
- * with several rows. */
+/* Shares of rows that are divided among thread blocks, and thread
+ * blocks with several rows. */
 static void
 shares_of_many_blocks(void **state)
 {
@@ -527,8 +527,8 @@ shares_of_many_blocks(void **state)
     }
 }
 
-/* Each thread block reuses its buffer for chunks several times, with head
- * sets of two halves. */
+/* Each thread block reuses its buffer for chunks several times,
+ * with head sets of two halves. */
 static void
 long_shares(void **state)
 {
@@ -775,8 +775,8 @@ same_token(const int *shape, enum fdk_dtype t, enum fdk_dtype act, int at, int n
     }
 }
 
-/* A token has the same bits whatever else is in the step and however the row was
- * divided into chunks. */
+/* A token has the same bits whatever else is in the step and however the
+ * row was divided into chunks. */
 static void
 rows_stand_alone(void **state)
 {

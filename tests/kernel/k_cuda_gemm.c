@@ -254,9 +254,9 @@ gemm_rows_stand_alone(void **state)
         }
 }
 
-/* Content of x beyond the live rows, finite or not, does not affect live rows, and
- * there may be no live row: with a small K, a K with all stages, and several tiles of
- * w per thread block. */
+/* Content of x beyond the live rows, finite or not, does not affect live rows,
+ * and there may be no live row: with a small K, a K with all stages, and several
+ * tiles of w per thread block. */
 static void
 ignores_dead_rows(int T, int K, int live)
 {
@@ -346,8 +346,8 @@ silu_behind(const struct fdk_gemm_args *a, void *y, int fused)
     return tw_read(&tw.gpu, y, (size_t)a->T * (size_t)a->N);
 }
 
-/* More rows: as two launches, the GEMM may add K in another order, and rounds
- * before it adds a bias. */
+/* More rows: as two launches, the GEMM may add K in another order, and
+ * rounds before it adds a bias. */
 static void
 silu_near(const uint16_t *got, const uint16_t *want, size_t n, int bias)
 {

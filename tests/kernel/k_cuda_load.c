@@ -382,8 +382,7 @@ load(struct two_dev *t, struct wts_plan *wp, int32_t n, int uring, size_t buffer
     return copy;
 }
 
-/* Makes a plan for n ranks, or NULL if the model or its scale groups
- * cannot be divided. */
+/* Makes a plan for n ranks, or NULL if the model or its scale groups cannot be divided. */
 static struct wts_plan *
 plan(const char *path, int32_t n, const struct qnt *q, int dummy, struct mdl_program **ret)
 {

@@ -156,8 +156,8 @@ at(const struct chain *c, int region)
     return c->mem + c->region[region].at;
 }
 
-/* Makes the buffers that attention needs besides a layer's regions, and
- * the plan of a step. */
+/* Makes the buffers that attention needs besides a layer's
+ * regions, and the plan of a step. */
 static void
 plan_new(struct chain *c, const struct shape *s)
 {
@@ -471,8 +471,8 @@ number(const char *p, int bytes)
     return f;
 }
 
-/* Checks that a row is close as a whole and no element is far off: bf16 rounding errors
- * grow with each layer. */
+/* Checks that a row is close as a whole and no element is far off: bf16 rounding
+ * errors grow with each layer. */
 static void
 near_row(struct chain *c, int region, const char *got, const char *want, int n)
 {
@@ -581,8 +581,8 @@ every_count(struct chain *c, int T)
     }
 }
 
-/* Lengths at which KV tiles of 16 tokens, and their shares among thread
- * blocks, begin and end. */
+/* Lengths at which KV tiles of 16 tokens, and their shares among
+ * thread blocks, begin and end. */
 static void
 every_length(struct chain *c)
 {

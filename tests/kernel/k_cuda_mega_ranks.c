@@ -326,8 +326,8 @@ rank_launch(int q, int fused)
         OK(fdk_launch(r->bound, &s, &l[i], c.s.st[q]));
 }
 
-/* All layers are one launch, except the sum after the last one, which is
- * launched with the norm. */
+/* All layers are one launch, except the sum after the last one, which
+ * is launched with the norm. */
 static void
 check_launches(void)
 {
@@ -408,8 +408,8 @@ distance(const void *got, const void *want, size_t n, enum fdk_dtype t)
     return sqrt(diff / (all > 0 ? all : 1));
 }
 
-/* Distance of the keys and values that the two ways have written, which must be
- * those of one token. */
+/* Distance of the keys and values that the two ways have written, which
+ * must be those of one token. */
 static double
 kv_distance(const uint16_t *got, const uint16_t *want, const uint16_t *before)
 {

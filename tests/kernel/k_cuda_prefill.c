@@ -178,8 +178,8 @@ launch_ops(struct launch *l, struct two_dev *t)
     OK(t->d.ops->attention(&l->a, t->d.st));
 }
 
-/* Runs the launch. Returns y as floats; after the step's tokens it must still be
- * poison. */
+/* Runs the launch. Returns y as floats; after the step's
+ * tokens it must still be poison. */
 static float *
 launch_read(struct launch *l, struct two_dev *t)
 {

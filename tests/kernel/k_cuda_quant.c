@@ -104,8 +104,8 @@ free_mat(struct mat *m)
     free(m->w);
 }
 
-/* Compares fp32 sums of K products in another order; memory outside the
- * rows must stay poison. */
+/* Compares fp32 sums of K products in another order; memory outside
+ * the rows must stay poison. */
 static void
 check(struct mat *m, int split)
 {
@@ -240,9 +240,9 @@ every_value(void **state)
         }
 }
 
-/* A row's bits do not depend on how many rows a launch has: among launches of up to
- * 16 rows, of 17 to 32, to 64, to 128, of more, and among all launches on a
- * deterministic device. */
+/* A row's bits do not depend on how many rows a launch has: among launches of
+ * up to 16 rows, of 17 to 32, to 64, to 128, of more, and among all launches
+ * on a deterministic device. */
 static void
 rows_stand_alone(void **state)
 {

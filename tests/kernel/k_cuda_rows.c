@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Attributes of operations that Llama's layers do not have: the GPU
- * compared with the cpu. */
+/* Attributes of operations that Llama's layers do not have: the
+ * GPU compared with the cpu. */
 #include "config.h"
 
 #include "tests/kernel/k_two.h"

@@ -350,8 +350,8 @@ penalties_equal_the_cpu(void **state)
     }
 }
 
-/* Makes an entry with all kinds of lists. left: number of ids that may
- * be chosen, 0: all. */
+/* Makes an entry with all kinds of lists. left: number of ids
+ * that may be chosen, 0: all. */
 static void
 random_rules(int32_t *e, int len, int left)
 {

@@ -9,8 +9,8 @@
 
 #include "tests/kernel/k_util.h"
 
-/* Number of steps of K_MAX_ROW draws each that make $FDD_RULES_DRAWS draws (9,600 by
- * default). */
+/* Number of steps of K_MAX_ROW draws each that make $FDD_RULES_DRAWS
+ * draws (9,600 by default). */
 static inline int
 k_draw_steps(void)
 {
@@ -19,8 +19,8 @@ k_draw_steps(void)
     return ((v != NULL ? atoi(v) : 9600) + K_MAX_ROW - 1) / K_MAX_ROW;
 }
 
-/* Chi-square test of n draws from V ids; fails if p < 1e-4. Ids with few expected draws
- * are pooled. */
+/* Chi-square test of n draws from V ids; fails if p < 1e-4. Ids with few
+ * expected draws are pooled. */
 static inline void
 k_check_counts(const double *p, const int *count, int V, int n)
 {

@@ -223,8 +223,8 @@ quant_free(struct quant *q)
     free(q->exact);
 }
 
-/* Multiplies T rows in launches of `split` with the packed weights or
- * with their floats. */
+/* Multiplies T rows in launches of `split` with the packed
+ * weights or with their floats. */
 static float *
 quant_gemm(struct k_dev *d, const struct quant *q, const float *x, const int shape[3],
     int split, enum fdk_dtype t)

@@ -28,8 +28,8 @@ gcd(int a, int b)
 
 enum { DP_N = 64, DP_M = 512 };
 
-/* most[n][m]: most tiles of m tokens in at most n rows, found by trying every
- * length of the last row. */
+/* most[n][m]: most tiles of m tokens in at most n rows, found by trying
+ * every length of the last row. */
 static int16_t most[DP_N + 1][DP_M + 1];
 
 static void
@@ -167,8 +167,8 @@ tile_wanted(const struct k_step *s, const struct k_plan *p, struct fdk_work w)
     return 0;
 }
 
-/* The host's list equals the device's; with outputs only, it leaves out tiles
- * without an output. */
+/* The host's list equals the device's; with outputs only, it leaves
+ * out tiles without an output. */
 static void
 host_lists(struct k_dev *d, struct k_step *s, const struct k_plan *p, uint64_t *seed)
 {
@@ -246,8 +246,8 @@ test_list_is_the_hosts(void **state)
     k_close(&d);
 }
 
-/* More tiles than the launch has room for are an error of the device, without a write; on
- * the host an error code. */
+/* More tiles than the launch has room for are an error of the device, without a write;
+ * on the host an error code. */
 static void
 test_list_never_overflows(void **state)
 {

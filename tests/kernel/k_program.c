@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Binding programs: which runs of operations a table of fusions covers,
- * and for which steps. */
+/* Binding programs: which runs of operations a table of fusions
+ * covers, and for which steps. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -493,8 +493,7 @@ gather_slices(void **state)
     assert_true(fdk_op_writes(&op, ret) == 1 && ret[0] == buf[Q]);
 }
 
-/* A layer, from attention to attention; on the cpu backend sum and
- * norm are one launch. */
+/* A layer, from attention to attention; on the cpu backend sum and norm are one launch. */
 #define N_LAYER 10
 static void
 layer(struct fdk_op *op)

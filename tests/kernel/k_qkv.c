@@ -185,8 +185,8 @@ take_rank(const struct shape *sh, int n, int share, int rank, const float *row, 
     memcpy(ret + h + k, values + (size_t)(rank / share) * k, k * 4);
 }
 
-/* A norm over the heads of n ranks, each with some of them: q, keys and values have the
- * bits of one device. */
+/* A norm over the heads of n ranks, each with some of them: q, keys and values
+ * have the bits of one device. */
 static void
 check_ranks(struct k_dev *d, const struct shape *sh, int n, int share)
 {

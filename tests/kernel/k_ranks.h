@@ -223,9 +223,9 @@ has(struct side *s, int rank, const void *p, const char *want, size_t bytes,
     free(got);
 }
 
-/* The kinds of group that most cases run with: 0 sends whole operands, 1 sends shares, 2
- * has the defaults, 3 goes through host memory. Kinds 0 and 1 need many pieces for an
- * operand. */
+/* The kinds of group that most cases run with: 0 sends whole operands, 1 sends
+ * shares, 2 has the defaults, 3 goes through host memory. Kinds 0 and 1 need
+ * many pieces for an operand. */
 static inline struct fdk_group_args
 kind(int i, int n)
 {
@@ -246,8 +246,8 @@ static const int worlds[] = { 2, 3, 4, 6, 8 };
     for (size_t w_ = 0; w_ < 5; w_++) \
         if ((n = worlds[w_]) <= n_device)
 
-/* Checks one all-reduce. skew: number of elements by which the operands are misaligned.
- * Some f16 sums overflow. */
+/* Checks one all-reduce. skew: number of elements by which the operands are
+ * misaligned. Some f16 sums overflow. */
 static inline void
 sum_case(struct side *s, size_t n, enum fdk_dtype t, int in_place, size_t skew)
 {
@@ -338,9 +338,9 @@ sum_rows_args(const struct side *s, const struct sum_rows *r, int q, int fused)
     };
 }
 
-/* Runs the tests on virtual devices and, if there are at least two, on GPUs. only: "cpu",
- * "cuda", or "" for both. most: the largest number of ranks. filter: name of the one test
- * to run, or NULL. */
+/* Runs the tests on virtual devices and, if there are at least two, on GPUs. only:
+ * "cpu", "cuda", or "" for both. most: the largest number of ranks. filter: name of the
+ * one test to run, or NULL. */
 static inline int
 on_backends(const struct CMUnitTest *tests, size_t n, const char *only, int most,
     const char *filter)

@@ -287,8 +287,8 @@ log_sum(const float *x, int V)
     return m + log(s);
 }
 
-/* Random rules over several steps: the greedy token, raw logprobs, and rows without any
- * id left among others. */
+/* Random rules over several steps: the greedy token, raw logprobs, and rows without
+ * any id left among others. */
 static void
 test_random(void **state)
 {

@@ -57,8 +57,8 @@ tw_normal(float *x, size_t n)
         x[i] = k_normal(&tw.seed);
 }
 
-/* Opens both backends. Returns 0, 77 with the reason printed if there is no GPU, or 1 on
- * an error. */
+/* Opens both backends. Returns 0, 77 with the reason printed if there is
+ * no GPU, or 1 on an error. */
 static inline int
 tw_open(void)
 {
@@ -103,8 +103,8 @@ tw_open_deterministic(void)
     return tw_open() != 0;
 }
 
-/* New device memory with a copy of src, or poison if src is NULL; a guard of poison
- * follows. */
+/* New device memory with a copy of src, or poison if src is NULL;
+ * a guard of poison follows. */
 static inline void *
 tw_new(struct two_dev *t, const void *src, size_t bytes)
 {
@@ -195,9 +195,9 @@ tw_free(struct two_dev *t)
     t->n_buf = 0;
 }
 
-/* Checks that the plans made by the device and by the host are equal to the byte; bytes
- * that neither writes are poison in both. s: host copy of the step that p's batch refers
- * to. */
+/* Checks that the plans made by the device and by the host are equal to the
+ * byte; bytes that neither writes are poison in both. s: host copy of the step
+ * that p's batch refers to. */
 static inline void
 tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct k_step *s)
 {
@@ -235,8 +235,7 @@ tw_same_plan(struct two_dev *t, const struct fdk_att_plan_args *p, const struct 
     free(h.plan);
 }
 
-/* Copies the step's arrays to the device: to *d_step, or to new memory if that is
- * NULL. */
+/* Copies the step's arrays to the device: to *d_step, or to new memory if that is NULL. */
 static inline struct fdk_batch
 tw_step(struct two_dev *t, const struct k_step *s, char **d_step)
 {
@@ -261,8 +260,8 @@ tw_near(const float *got, const float *want, size_t n, double rel, double tol,
             k_assert_near(got[i], want[i], tol + rel * fabs((double)want[i]), what, i);
 }
 
-/* tw_near() for activations: the bounds of the tolerance are rounded to the type. Poison
- * must stay poison. */
+/* tw_near() for activations: the bounds of the tolerance are rounded to the
+ * type. Poison must stay poison. */
 static inline void
 tw_near_act(const float *got, const float *want, size_t n, enum fdk_dtype act, double rel,
     double tol, const char *what)

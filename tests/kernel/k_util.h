@@ -263,8 +263,8 @@ k_step_init(struct k_step *s)
         s->state[r] = K_SLOT(r);
 }
 
-/* Arguments to plan a step for the attention a, which has its buffers already. qa, bt:
- * from att_shape(). */
+/* Arguments to plan a step for the attention a, which has its buffers already.
+ * qa, bt: from att_shape(). */
 static inline struct fdk_att_plan_args
 k_plan_of(const struct fdk_attention_args *a, int32_t qa, int32_t bt, size_t plan_bytes)
 {

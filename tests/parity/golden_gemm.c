@@ -43,8 +43,8 @@ quantized(enum fdk_dtype t)
     return t == FDK_I8 || t == FDK_I4 || t == FDK_F8E4M3;
 }
 
-/* Weights of a shape are the same for all numbers of rows, so they are
- * kept between cases. */
+/* Weights of a shape are the same for all numbers of rows, so
+ * they are kept between cases. */
 static void
 weight_new(struct weight *w, const struct shape *s, const struct kind *k)
 {

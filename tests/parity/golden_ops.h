@@ -47,13 +47,13 @@ uint64_t go_rand(void);
 int go_int(int low, int high);
 float go_normal(void); /* variance 1, at most 3.5 */
 
-/* Device memory until the case ends: filled with 0x7f; with a copy of src; with n numbers
- * of about `scale`. */
+/* Device memory until the case ends: filled with 0x7f; with a copy of src; with n
+ * numbers of about `scale`. */
 void *go_new(size_t bytes);
 void *go_copy(const void *src, size_t bytes);
 void *go_numbers(size_t n, enum fdk_dtype t, float scale);
-/* n numbers on the host; free() them. Numbers of 8-bit and 4-bit types take all values
- * except the NaN of e4m3. */
+/* n numbers on the host; free() them. Numbers of 8-bit and 4-bit types take all
+ * values except the NaN of e4m3. */
 void *go_host(size_t n, enum fdk_dtype t, float scale);
 
 enum { GO_TOK = 2304, GO_ROW = 128, GO_STRIDE = 160, GO_BLOCK = 16, GO_LAYERS = 2 };

@@ -48,8 +48,8 @@ static const char *const configs[] = {
 
 /* Every attribute that an operation may have: norms before and after a sublayer or only
  * after it, offsets, multipliers, soft caps, two rope tables, interleaved rotation,
- * layers without rotation, and frequencies that depend on a request's greatest length, on
- * both sides of the bound. */
+ * layers without rotation, and frequencies that depend on a request's greatest length,
+ * on both sides of the bound. */
 #define SMALL(longest) \
     "\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":3," \
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16," \

@@ -30,8 +30,8 @@
 #define N_TOP   5
 #define STATE   1 /* state slot of the only row */
 
-/* Allowed |difference|, by the type of the KV cache; the reference's
- * cache is always fp32. */
+/* Allowed |difference|, by the type of the KV cache; the
+ * reference's cache is always fp32. */
 #define TOL_F32  1e-4
 #define TOL_BF16 2e-2
 

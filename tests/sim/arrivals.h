@@ -98,8 +98,8 @@ double arr_normal(uint64_t *state);
 struct arr_load arr_load_make(enum arr_kind kind, double rate, int32_t n, uint64_t seed);
 /* n requests of equal lengths, c of them concurrent. */
 struct arr_load arr_load_closed(int32_t c, int32_t n, int32_t n_in, int32_t n_out);
-/* Reads lines of time in s, prompt tokens, output tokens. Returns 0, or -errno with one
- * line in err. */
+/* Reads lines of time in s, prompt tokens, output tokens. Returns 0, or
+ * -errno with one line in err. */
 int arr_load_read(const char *path, struct arr_load *ret, char *err, size_t err_bytes);
 void arr_load_fini(struct arr_load *l);
 

@@ -121,8 +121,8 @@ arr_dev_read(const char *path, struct arr_dev *ret, char *err, size_t err_bytes)
     return rc;
 }
 
-/* Interpolates between two points; beyond the last point it extends the
- * line of the last two. */
+/* Interpolates between two points; beyond the last point it extends
+ * the line of the last two. */
 static double
 dev_base(const struct arr_dev *d, int32_t n_tok)
 {

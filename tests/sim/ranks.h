@@ -19,8 +19,8 @@
 #include "tests/sim/sim.h"
 
 enum { N_REQ = 5, N_TOK = 40, N_TOP = 3 };
-/* Tolerance of logprobs; GPUs compute with tensor cores, and in 16 bits if the weights
- * have 16. */
+/* Tolerance of logprobs; GPUs compute with tensor cores, and in 16
+ * bits if the weights have 16. */
 #define NEAR     (sim_gpus() > 0 ? 6e-2f : 1e-5f)
 #define NEAR_KV8 (sim_gpus() > 0 ? 6e-2f : 2e-2f) /* keys and values in 8 bits */
 
@@ -243,8 +243,8 @@ same(const struct book *a, const struct book *b, const char *what)
         }
 }
 
-/* Logprob of id among the top ones at a's position t; minus infinity if it is not
- * there. */
+/* Logprob of id among the top ones at a's position t; minus
+ * infinity if it is not there. */
 static inline float
 of(const struct answer *a, uint32_t t, uint32_t id)
 {
@@ -254,9 +254,9 @@ of(const struct answer *a, uint32_t t, uint32_t id)
     return -INFINITY;
 }
 
-/* Checks that logprobs differ by at most tol. A request is compared up to the first token
- * where the choices differ; both must have been about equally likely. Returns the number
- * of such requests. */
+/* Checks that logprobs differ by at most tol. A request is compared up to the first
+ * token where the choices differ; both must have been about equally likely. Returns
+ * the number of such requests. */
 static inline int
 near(const struct book *a, const struct book *b, float tol, const char *what)
 {

@@ -43,8 +43,8 @@ void ref_free(struct ref *f);
 void ref_fill(const struct ref *f, struct sim_req *r, uint32_t content);
 /* Adds an item to sim_req.items. */
 void ref_item(struct sim_req *r, unsigned type, const void *p, uint32_t len);
-/* Checks an ended request: its answer is the reference's, or the beginning of that if it
- * ended early. */
+/* Checks an ended request: its answer is the reference's, or the beginning
+ * of that if it ended early. */
 void ref_check(struct ref *f, const struct sim_req *r);
 /* Checks every request of s when it ends. */
 void ref_watch(struct ref *f, struct sim *s);

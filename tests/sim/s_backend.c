@@ -78,8 +78,7 @@ transpose(const struct fdk_weight *w, const struct fdk_weight *r, int64_t first,
                 (const char *)r->data + (size_t)(i * w->cols + k) * elt, elt);
 }
 
-/* Packs as rows first, then moves the values; scales are where the
- * row layout has them. */
+/* Packs as rows first, then moves the values; scales are where the row layout has them. */
 static int
 columns_pack(const struct fdk_pack_args *a, fdk_stream_t st)
 {
@@ -392,8 +391,8 @@ one_operation_and_one_layout(struct sim_rng *rng)
     }
 }
 
-/* Adds an operation that computes nothing: the fusion across it ends, and the
- * bits stay the same. */
+/* Adds an operation that computes nothing: the fusion across it ends,
+ * and the bits stay the same. */
 static void
 noop_between_ends_a_fusion(struct sim_rng *rng)
 {
@@ -523,8 +522,8 @@ arena_of(const struct wts_plan *wp, const struct fdk_ops *k, struct fdk_ctx *ctx
     return arena;
 }
 
-/* Checks that values and scales of each weight of b, in columns or not, equal
- * those of a, in rows. */
+/* Checks that values and scales of each weight of b, in columns or not,
+ * equal those of a, in rows. */
 static int32_t
 same_weights(const struct mdl_program *p, const struct wts_plan *a, char *in_a,
     const struct wts_plan *b, char *in_b)

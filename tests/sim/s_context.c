@@ -430,8 +430,7 @@ formats(struct sim_rng *g)
 
 /* ---- steps ------------------------------------------------------------------------------------ */
 
-/* A divided step is one graph, for all lengths of prompts, except
- * with prompt logprobs. */
+/* A divided step is one graph, for all lengths of prompts, except with prompt logprobs. */
 static void
 replayed(struct sim_rng *g)
 {
@@ -497,8 +496,8 @@ chunks(struct sim_rng *g)
     rm(dir);
 }
 
-/* The second time 0 to 200 tokens of each prompt are in the cache; blocks are copied to
- * the host and back. */
+/* The second time 0 to 200 tokens of each prompt are in the cache; blocks are
+ * copied to the host and back. */
 static void
 cached(struct sim_rng *g)
 {
@@ -590,8 +589,7 @@ decoding(struct sim_rng *g)
     rm(dir);
 }
 
-/* KV that no copy has computed is not read: all of the caches is
- * filled with NaN first. */
+/* KV that no copy has computed is not read: all of the caches is filled with NaN first. */
 static void
 nothing_else_is_read(struct sim_rng *g)
 {
@@ -651,8 +649,8 @@ caches_are_alike(struct sim_rng *g)
 
 /* ---- shares ------------------------------------------------------------------------------------- */
 
-/* The load of a copy in a divided step: tokens, planned attention tiles,
- * query-key products. */
+/* The load of a copy in a divided step: tokens, planned attention
+ * tiles, query-key products. */
 struct share {
     int64_t tokens, tiles, products;
 };
@@ -924,8 +922,8 @@ late_copies(struct sim_rng *g)
     rm(dir);
 }
 
-/* Runs a step in the runner only: it must return -EIO within the limit
- * and name the rank. */
+/* Runs a step in the runner only: it must return -EIO within
+ * the limit and name the rank. */
 static void
 broken(const char *dir, const struct split *x, void (*fault)(struct sim *s),
     const char *want)

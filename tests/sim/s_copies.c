@@ -14,8 +14,8 @@
 static char dir[64];
 static struct fdk_ops extra;
 
-/* Memory from host_alloc, mem_alloc and mem_reserve: all that a device reads without
- * the driver's help. */
+/* Memory from host_alloc, mem_alloc and mem_reserve: all that a device reads
+ * without the driver's help. */
 static struct {
     char *at;
     size_t bytes;

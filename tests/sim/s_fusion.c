@@ -76,8 +76,8 @@ gate_rows(float *between, const struct fdk_op *op, int32_t first, int32_t n, fdk
     return rc != 0 ? rc : fdk_ops_cpu.silu_mul(&s, st);
 }
 
-/* Half of the rows, then the others, which read their inputs when the first
- * results are written. */
+/* Half of the rows, then the others, which read their inputs when the
+ * first results are written. */
 static int
 gate_launch(void *data, const struct fdk_op *op, int32_t n, const struct fdk_step *s,
     fdk_stream_t st)
@@ -98,8 +98,7 @@ static struct fdk_ops ops;
 
 /* ---- an operation between ----------------------------------------------------------------- */
 
-/* Inserts, before the first silu_mul, a norm of the residual stream
- * that nothing reads. */
+/* Inserts, before the first silu_mul, a norm of the residual stream that nothing reads. */
 static void
 put_between(struct mdl_program *p)
 {

@@ -517,8 +517,8 @@ graphs_switched_under_load(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Graphs of sizes no longer used are freed; otherwise each change of graph.capture_sizes
- * would leak memory. */
+/* Graphs of sizes no longer used are freed; otherwise each change of
+ * graph.capture_sizes would leak memory. */
 static void
 recapture_frees(struct sim_rng *g)
 {
@@ -572,8 +572,8 @@ program_launch(void *arg)
     return run_program(p->dev, p->pad);
 }
 
-/* Returns whether the symbol, up to the newline, is of a function whose
- * name begins with this. */
+/* Returns whether the symbol, up to the newline, is of a function
+ * whose name begins with this. */
 static int
 is_kernel(const char *symbol, const char *name, size_t n)
 {
@@ -609,8 +609,8 @@ kernels_match(const char *want, const char *symbols)
     return maybe && kernels_match(rest, symbols);
 }
 
-/* Checks the graphs of every size; *ret_fused: number of launches of
- * several operations. */
+/* Checks the graphs of every size; *ret_fused: number of
+ * launches of several operations. */
 static void
 listed_is_recorded(struct run_dev *dev, const struct run_pad *pad, int32_t *ret_fused)
 {

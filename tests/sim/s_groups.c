@@ -64,8 +64,8 @@ heads_of(int32_t T)
     return &all_heads[0];
 }
 
-/* Compares tokens and their logprobs, but not prompt logprobs, which tokens in cached
- * blocks do not have. */
+/* Compares tokens and their logprobs, but not prompt logprobs, which tokens in
+ * cached blocks do not have. */
 static int
 same_tokens(const struct answer *a, const struct answer *b)
 {
@@ -75,8 +75,8 @@ same_tokens(const struct answer *a, const struct answer *b)
         memcmp(a->top_lp, b->top_lp, sizeof(a->top_lp)) == 0;
 }
 
-/* Runs request i, of len[i] tokens, in group i % D, as a gate would place it;
- * all at once, twice. */
+/* Runs request i, of len[i] tokens, in group i % D, as a gate would
+ * place it; all at once, twice. */
 static void
 ask_groups(const struct sim_cfg *c, int32_t D, const uint32_t len[N_REQ],
     struct book *ret, struct seen *seen)
@@ -247,8 +247,8 @@ p1_long_prompts(struct sim_rng *g)
     n_tok = N_TOK;
 }
 
-/* B12: the first answer of a group that has just started equals the second to the same
- * request. */
+/* B12: the first answer of a group that has just started equals the
+ * second to the same request. */
 static void
 b12_first_request(struct sim_rng *g)
 {

@@ -106,8 +106,8 @@ first_step(const struct sim *s, const struct sim_req *r)
 
 /* ---- arrivals ------------------------------------------------------------------------------- */
 
-/* Submits n requests, each in the middle of a step. Returns the number that are in
- * the very next step. */
+/* Submits n requests, each in the middle of a step. Returns the number that
+ * are in the very next step. */
 static int
 arrivals(int depth, int n)
 {
@@ -175,8 +175,8 @@ l2_idle_arrival_is_picked_at_once(struct sim_rng *g)
 
 /* ---- a wrong cost model ------------------------------------------------------------------- */
 
-/* Requests of all sizes; the device becomes ten times slower, then as fast as before.
- * Every token is checked. */
+/* Requests of all sizes; the device becomes ten times slower, then as fast as
+ * before. Every token is checked. */
 static void
 wrong(int depth, double scale, struct sim_rng *g)
 {

@@ -331,8 +331,8 @@ echo(struct sim *s, struct sim_rng *g)
     }
 }
 
-/* Cancelled at any time, also after the prompt has ended and before the
- * engine has the request. */
+/* Cancelled at any time, also after the prompt has ended and before
+ * the engine has the request. */
 static void
 echo_cancelled(struct sim *s, struct sim_rng *g)
 {

@@ -354,8 +354,8 @@ d5_preempted_and_resumed_same_text(struct sim_rng *g)
 
 /* ---- d6 ----------------------------------------------------------------------------------- */
 
-/* One or two slots with quickly changing owners while the device lags: every token
- * must be its owner's. */
+/* One or two slots with quickly changing owners while the device lags: every
+ * token must be its owner's. */
 static void
 d6_slot_reuse(struct sim_rng *g)
 {

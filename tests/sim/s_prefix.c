@@ -185,9 +185,9 @@ users_and_salts_are_apart(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompt logprobs must be computed, so their prompts are computed too. Regression: those
- * blocks did not enter the cache, and a prompt that was scored first
- * was computed twice. */
+/* Prompt logprobs must be computed, so their prompts are computed too.
+ * Regression: those blocks did not enter the cache, and a prompt that was scored
+ * first was computed twice. */
 static void
 prompt_logprobs_are_computed(struct sim_rng *g)
 {
@@ -277,8 +277,8 @@ swapped_out_and_back(struct sim_rng *g)
     ref_free(f);
 }
 
-/* An entry of the penalty pool has one owner after another, and the counts of a preempted
- * owner are made again. */
+/* An entry of the penalty pool has one owner after another, and the counts of a
+ * preempted owner are made again. */
 static void
 penalties_are_its_own(struct sim_rng *g)
 {
@@ -316,8 +316,8 @@ penalties_are_its_own(struct sim_rng *g)
     ref_free(f);
 }
 
-/* One or a few blocks are missing for all to run together: the youngest
- * waits or is preempted. */
+/* One or a few blocks are missing for all to run together: the
+ * youngest waits or is preempted. */
 static void
 e10_pool_one_block_short(struct sim_rng *g)
 {

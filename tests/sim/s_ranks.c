@@ -120,8 +120,8 @@ through_the_host(struct sim_rng *g)
     }
 }
 
-/* Too few blocks: sequences are preempted; cached blocks are copied to
- * the host and back. */
+/* Too few blocks: sequences are preempted; cached blocks are
+ * copied to the host and back. */
 static void
 preempted_and_swapped(struct sim_rng *g)
 {
@@ -219,8 +219,8 @@ late_launches(struct sim_rng *g)
     rm(dir);
 }
 
-/* Runs a step in the runner only: it must return -EIO within the limit
- * and name the rank. */
+/* Runs a step in the runner only: it must return -EIO within
+ * the limit and name the rank. */
 static void
 broken(const char *dir, void (*fault)(struct sim *s), int other, const char *want)
 {
@@ -243,8 +243,8 @@ broken(const char *dir, void (*fault)(struct sim *s), int other, const char *wan
     if (rc == 0)
         rc = run_collect(s->run, rec, &begin, &end);
     SIM_CHECK(rc == -EIO);
-    /* the other rank gives up too, or has not launched the step when it
-     * learns of the failure */
+    /* the other rank gives up too, or has not launched the step
+     * when it learns of the failure */
     while (__atomic_load_n(&s->run->ranks->at[other].done, __ATOMIC_ACQUIRE) !=
         s->run->ranks->tail)
         SIM_CHECK(clk_now_ns() - t0 < 20 * CLK_S);

@@ -402,8 +402,8 @@ pay(const char *dir, int32_t n_rank)
     return sum;
 }
 
-/* One wake-up serves the threads of all ranks, and a rank whose step has ended is
- * not queried again. */
+/* One wake-up serves the threads of all ranks, and a rank whose step has
+ * ended is not queried again. */
 static void
 engine_pays(struct sim_rng *g)
 {

@@ -49,8 +49,8 @@ static struct {
     uint64_t n_preempted, n_same;
 } smp;
 
-/* Tokens and bits of logprobs equal those of samples that run one after another and each
- * compute the prompt. */
+/* Tokens and bits of logprobs equal those of samples that run one after another
+ * and each compute the prompt. */
 static void
 samples(struct sim *s, struct sim_rng *g)
 {

@@ -233,8 +233,8 @@ no_kernel_ends_the_start(struct sim_rng *rng)
     end(&t);
 }
 
-/* Kernels, bytes, shares and the layout of weights; slow kernels in the log
- * and in the answer. */
+/* Kernels, bytes, shares and the layout of weights; slow kernels in
+ * the log and in the answer. */
 static void
 a_slow_kernel_is_said(struct sim_rng *rng)
 {

@@ -237,8 +237,8 @@ op(struct sim *s, unsigned what, const char *text, const uint32_t *ids, uint32_t
     return r;
 }
 
-/* Names of special tokens in prompts and for TOKENIZE are text, or with
- * the flag the tokens. */
+/* Names of special tokens in prompts and for TOKENIZE are text, or
+ * with the flag the tokens. */
 static void
 special(struct sim *s)
 {

@@ -193,8 +193,8 @@ samples_compute_a_prompt_once(struct sim_rng *g)
     }
 }
 
-/* A pool too small for one sequence of full length without windows serves several that
- * are longer than it. */
+/* A pool too small for one sequence of full length without windows serves
+ * several that are longer than it. */
 static void
 memory_is_what_windows_allow(struct sim_rng *g)
 {
@@ -231,8 +231,8 @@ memory_is_what_windows_allow(struct sim_rng *g)
     ref_free(f);
 }
 
-/* Prompts in one step, longer than windows: blocks that left them are freed
- * while the step runs. */
+/* Prompts in one step, longer than windows: blocks that left them are
+ * freed while the step runs. */
 static void
 long_chunks(struct sim_rng *g)
 {

@@ -611,8 +611,8 @@ sim_text(struct sim_sample *sm, uint32_t position, const void *text, uint32_t n)
     sm->text[sm->n_text] = '\0';
 }
 
-/* Checks a TOKENS record: one slot, text was requested, and no LOGPROBS
- * record belongs between. */
+/* Checks a TOKENS record: one slot, text was requested, and no
+ * LOGPROBS record belongs between. */
 static void
 sim_tokens(struct sim *s, const struct sim_req *r, struct sim_sample *sm,
     const struct fdp_rec *rec)

@@ -185,8 +185,8 @@ void sim_free(struct sim *s);
 /* Frees a simulation whose device has failed; requests may be open. */
 void sim_drop(struct sim *s);
 
-/* Returns a free entry with default parameters (greedy, n 1), or NULL if all are in
- * use. */
+/* Returns a free entry with default parameters (greedy, n 1),
+ * or NULL if all are in use. */
 struct sim_req *sim_req(struct sim *s);
 /* Sends r. text may be NULL; stop strings, ids and prior ids come from r. */
 void sim_submit(struct sim *s, struct sim_req *r, const char *text);
@@ -202,8 +202,8 @@ int sim_poll(struct sim *s);
 int sim_is_virtual(const struct sim *s);
 /* FDK_EXEC_DEFER: runs up to n commands of the device. Returns the number run. */
 int32_t sim_device(struct sim *s, int32_t n);
-/* Reads and checks the worker's records; for tests that use the threads of pip_start()
- * and do not poll. */
+/* Reads and checks the worker's records; for tests that use the threads of
+ * pip_start() and do not poll. */
 void sim_records(struct sim *s);
 /* Polls until r has its terminal record. */
 void sim_wait(struct sim *s, struct sim_req *r);
@@ -215,9 +215,9 @@ void sim_forget(struct sim *s, struct sim_req *r);
 uint32_t sim_expect(const struct sim *s, const struct sim_req *r, uint32_t i,
     uint32_t prev, int *ret_stop);
 
-/* Internal to sim.c and sim_more.c: append an item to r's; take ids and text of a sample;
- * handle records that few requests use. sim_more_record() returns 0 if the record is none
- * of these. */
+/* Internal to sim.c and sim_more.c: append an item to r's; take ids and text of a
+ * sample; handle records that few requests use. sim_more_record() returns 0 if
+ * the record is none of these. */
 void sim_item(struct sim *s, struct sim_req *r, unsigned type, const void *p, uint32_t len);
 void sim_ids(struct sim *s, struct sim_sample *sm, uint32_t position, const void *ids,
     uint32_t n);
@@ -229,8 +229,8 @@ void sim_more_forget(struct sim_req *r);
 
 /* Settings for a few sequences of at most 512 tokens. */
 extern const struct sim_cfg sim_small;
-/* Calls fn on simulations like `like` with every overlap depth, with and without
- * graphs. */
+/* Calls fn on simulations like `like` with every overlap
+ * depth, with and without graphs. */
 void sim_everywhere(const struct sim_cfg *like, struct sim_rng *g,
     void (*fn)(struct sim *s, struct sim_rng *g));
 

@@ -233,8 +233,8 @@ struct talker {
     uint32_t n, at;
 };
 
-/* Sends the next turn of the conversation that is due. Returns 0 if
- * all have had theirs. */
+/* Sends the next turn of the conversation that is due. Returns
+ * 0 if all have had theirs. */
 static int
 goes_on(fdc_t *s, struct talker *t)
 {

@@ -66,8 +66,8 @@ begin(fdc_t *f, struct stream *s)
     p.max_new = n_token;
     p.seed = s->k % 3 == 2 ? FDC_UNSET64 : 1000 + s->k;
     p.temperature = s->k % 3 ? 0.8f : 0;
-    /* A seed drawn by the daemon differs each time, so without a seed
-     * requests are greedy. */
+    /* A seed drawn by the daemon differs each time, so without a
+     * seed requests are greedy. */
     if (p.seed == FDC_UNSET64)
         p.temperature = 0;
     p.flags = FDC_F_TEXT | (s->k % 2 ? FDC_F_IGNORE_EOS : 0);

@@ -15,8 +15,8 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 
-/* Uses ASSERT() instead of cmocka's macros: the fuzz target and the benchmark
- * use this file too. */
+/* Uses ASSERT() instead of cmocka's macros: the fuzz target and the
+ * benchmark use this file too. */
 
 static struct fix *fix_now; /* the current fixture, as sup.spawn has no argument for it */
 

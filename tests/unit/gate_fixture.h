@@ -83,8 +83,8 @@ void fix_step(struct fix *f, uint64_t ms);
 void fix_ready(struct fix *f);
 /* fix_ready() with another vocabulary and maximum length. */
 void fix_ready_as(struct fix *f, uint32_t vocab, uint32_t max_len);
-/* Returns the next record that the worker received, or NULL; release it with
- * fix_wnext(). */
+/* Returns the next record that the worker received, or NULL;
+ * release it with fix_wnext(). */
 const struct fdp_rec *fix_wpeek(struct fix *f);
 void fix_wnext(struct fix *f, const struct fdp_rec *r);
 /* The worker sends a record, visible at once. */
@@ -138,8 +138,8 @@ void
 fcl_send(struct fcl *c, struct fdp_req *q, const void *blob, uint32_t len, uint32_t off);
 /* Submits a prompt of n_ids ids, all 1. */
 void fcl_submit(struct fcl *c, uint64_t tag, uint32_t n_ids, uint32_t max_new);
-/* Submits a prompt of one id with n samples; user: the delegated user of a trusted client
- * (0: its own). */
+/* Submits a prompt of one id with n samples; user: the delegated user of a
+ * trusted client (0: its own). */
 void
 fcl_submit_for(struct fcl *c, uint64_t tag, unsigned n, uint32_t max_new, uint64_t user);
 /* Parameters of a request with a prompt of one id. */

@@ -32,9 +32,9 @@ pool(int32_t n_block, int32_t block_size, int32_t n_slot, int32_t max_len, int32
     return kv;
 }
 
-/* Hashes of the first n blocks of 4 tokens of text number doc. Digit i of doc in base 3,
- * the lowest first, selects the content of block i, so texts with equal low digits share
- * a prefix. */
+/* Hashes of the first n blocks of 4 tokens of text number doc. Digit i of doc in
+ * base 3, the lowest first, selects the content of block i, so texts with equal
+ * low digits share a prefix. */
 static inline void
 hashes(uint64_t user, uint32_t doc, int32_t n, struct kv_hash *ret)
 {

@@ -64,8 +64,8 @@ struct mock {
     int unread;     /* set: leave the hello in the socket */
     uint32_t flags; /* of the last SUBMIT or TOKENIZE */
     uint32_t n_attach, n_submit, n_cancel, n_bells, n_bytes, n_room;
-    /* the last SUBMIT; may be read after its answer came and n_submit was read
-     * (acquire) */
+    /* the last SUBMIT; may be read after its answer came and
+     * n_submit was read (acquire) */
     struct fdp_req last;
     unsigned char *blob;
     struct fdp_hello hello; /* the last one; read n_attach first (acquire) */

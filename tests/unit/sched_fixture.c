@@ -208,8 +208,8 @@ fx_cancel(struct fx *f, struct req *r)
     sch_end_req(f->sch, r, FDP_E_CANCELLED);
 }
 
-/* Ended requests must have the expected tokens, and all of them unless the host ended
- * them. */
+/* Ended requests must have the expected tokens, and all of them
+ * unless the host ended them. */
 static void
 fx_ended(struct fx *f)
 {
@@ -247,8 +247,8 @@ fx_cell(struct fx *f, const struct seq *s, int32_t group, int32_t pos)
     return &f->cell[kv_slot(f->kv, s->slot, group, pos)];
 }
 
-/* Writes a token's KV cells of one group and checks the cells that the token attends
- * to. */
+/* Writes a token's KV cells of one group and checks the cells
+ * that the token attends to. */
 static void
 fx_run_group(struct fx *f, const struct sch_row *row, int32_t group)
 {

@@ -100,11 +100,11 @@ void fx_free(struct fx *f);
 uint32_t fx_rand(struct fx *f, uint32_t lo, uint32_t hi); /* lo and hi inclusive */
 
 struct req *fx_add(struct fx *f, const struct fx_ask *a);
-/* Adds a request with a prompt of n_prompt tokens of its own and up to max_new output
- * tokens. */
+/* Adds a request with a prompt of n_prompt tokens of its own and up
+ * to max_new output tokens. */
 struct req *fx_plain(struct fx *f, int32_t n_prompt, int32_t max_new);
-/* Picks and runs a step, then collects until at most depth are in flight. Returns the
- * number of rows picked. */
+/* Picks and runs a step, then collects until at most depth are in flight. Returns
+ * the number of rows picked. */
 int32_t fx_step(struct fx *f);
 /* Collects the oldest step in flight. Returns 0 if there was none. */
 int fx_collect(struct fx *f);

@@ -158,8 +158,8 @@ cycle_worker(struct cycle *y)
     }
 }
 
-/* Runs the gate until nothing is left to do, without the check of all structures that
- * fix_step() makes. */
+/* Runs the gate until nothing is left to do, without the check of all
+ * structures that fix_step() makes. */
 static void
 cycle_poll(struct cycle *y)
 {
@@ -399,8 +399,8 @@ expired_at_the_turn(void **state)
     fix_close(&f);
 }
 
-/* At random: each request that the worker gets has time left, and the others get an
- * error. */
+/* At random: each request that the worker gets has time left,
+ * and the others get an error. */
 static void
 expired_never_reach_the_worker(void **state)
 {
@@ -503,8 +503,8 @@ queued_tokens_have_a_limit(void **state)
     fix_close(&f);
 }
 
-/* One user's long requests do not lock out users who have none: those get tokens on
- * top. */
+/* One user's long requests do not lock out users who have
+ * none: those get tokens on top. */
 static void
 last_tokens_are_kept(void **state)
 {

@@ -142,8 +142,8 @@ t_whose(void **state)
     aff_fini(&other_tab);
 }
 
-/* The group with the longest common beginning is found, not the last that had a
- * beginning. */
+/* The group with the longest common beginning is found, not the
+ * last that had a beginning. */
 static void
 t_longest(void **state)
 {
@@ -178,8 +178,8 @@ t_generation(void **state)
     assert_int_equal(bytes, 0);
 }
 
-/* The table is bounded: the least recently used entry is evicted, the end of a chain
- * before its beginning. */
+/* The table is bounded: the least recently used entry is evicted, the end of a
+ * chain before its beginning. */
 static void
 t_bound(void **state)
 {

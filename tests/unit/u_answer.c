@@ -300,8 +300,8 @@ t_splits(void **state)
 
 /* ---- text that is no call ------------------------------------------------------------- */
 
-/* Expected kinds and texts in turn, as take() writes them except ids, with "|" for the
- * byte 1. */
+/* Expected kinds and texts in turn, as take() writes them except
+ * ids, with "|" for the byte 1. */
 static void
 says(const char *format, const char *prompt, const char *tools, const char *text,
     const char *want)

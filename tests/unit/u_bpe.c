@@ -64,8 +64,8 @@ alphabet(void **state)
     assert_int_equal(bpe_byte_to_char(0xa0), 0x142);
 }
 
-/* The definition: merge the best pair of the whole word, leftmost first, until none is
- * left. */
+/* The definition: merge the best pair of the whole word, leftmost
+ * first, until none is left. */
 static size_t
 reference(const uint16_t rank[64][64], const uint16_t into[64][64], uint32_t *w, size_t n)
 {

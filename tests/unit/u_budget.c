@@ -68,8 +68,8 @@ answer(struct fcl *c)
 
 /* ---- one iteration ----------------------------------------------------------- */
 
-/* Sessions of one user share a budget of bytes per iteration, and so do all users
- * together. */
+/* Sessions of one user share a budget of bytes per iteration, and
+ * so do all users together. */
 static void
 t_bytes(void **state)
 {
@@ -195,8 +195,8 @@ t_turn(void **state)
 
 /* ---- before the copy ----------------------------------------------------------- */
 
-/* Checks that the next record of c is this error, sent at once and without a copy of the
- * items. */
+/* Checks that the next record of c is this error, sent at once and
+ * without a copy of the items. */
 static void
 refused_unseen(struct fix *f, struct fcl *c, int code, unsigned detail)
 {
@@ -248,8 +248,8 @@ t_cost_first(void **state)
 
 /* ---- refusals -------------------------------------------------------------------- */
 
-/* Sends one request of this many bytes. Returns whether it was refused without being
- * looked at. */
+/* Sends one request of this many bytes. Returns whether it was
+ * refused without being looked at. */
 static int
 is_unseen(struct fix *f, struct fcl *c, uint32_t bytes)
 {
@@ -261,8 +261,8 @@ is_unseen(struct fix *f, struct fcl *c, uint32_t bytes)
     return f->g->env.cnt->requests_unseen != before;
 }
 
-/* A refusal counts whatever its code is: those after which the client may try again cost
- * as much. */
+/* A refusal counts whatever its code is: those after which the client
+ * may try again cost as much. */
 static void
 t_retry_counts(void **state)
 {
@@ -285,8 +285,8 @@ t_retry_counts(void **state)
     fix_close(&f);
 }
 
-/* Another program of the same user, which sent nothing that was refused, is served as
- * before. */
+/* Another program of the same user, which sent nothing that was
+ * refused, is served as before. */
 static void
 t_others_of_the_user(void **state)
 {

@@ -37,8 +37,8 @@ render(const char *text, size_t bytes, const char *request, const char *model,
     return rc;
 }
 
-/* The output equals the reference's bytes; where the reference has an error, there is
- * one. */
+/* The output equals the reference's bytes; where the reference
+ * has an error, there is one. */
 static void
 t_reference(void **state)
 {
@@ -95,8 +95,8 @@ spans(const char *text, const char *request, const char *want)
     fdchat_prompt_free(&p);
 }
 
-/* Text of a request could name a special token; its ranges in the output are always
- * known. */
+/* Text of a request could name a special token; its ranges in
+ * the output are always known. */
 static void
 t_spans(void **state)
 {

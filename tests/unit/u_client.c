@@ -186,8 +186,8 @@ t_open_fails(void **state)
     o.path = f->m.path;
     assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
     assert_int_equal(e.retry_after_ms, 77);
-    /* Regression: closing a socket with an unread message resets it,
-     * which hid the reason. */
+    /* Regression: closing a socket with an unread message resets
+     * it, which hid the reason. */
     __atomic_store_n(&f->m.unread, 1, __ATOMIC_RELEASE);
     for (int i = 0; i < 100; i++)
         assert_int_equal(fdc_open(&o, &f->s), FDC_E_LIMIT);
@@ -373,8 +373,8 @@ t_read_text(void **state)
     end(f);
 }
 
-/* Prompts of every length pass through a small arena and small rings
- * in both directions. */
+/* Prompts of every length pass through a small arena and small
+ * rings in both directions. */
 static void
 t_wrap(void **state)
 {
@@ -625,8 +625,8 @@ ends_with(struct fix *f, const char *prompt, int why, uint32_t n_first)
     assert_int_equal(finish(r, &n), why);
     assert_int_equal(n, n_first);
     assert_int_equal(finish(other, NULL), why);
-    /* Regression: a daemon that had ended gave "the daemon is draining ...: 0 of 32
-     * requests are open" */
+    /* Regression: a daemon that had ended gave "the daemon is draining ...:
+     * 0 of 32 requests are open" */
     assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &more), why);
     assert_non_null(strstr(text, ": the session is over, open another one"));
     assert_int_equal(fdc_ping(f->s, 0, NULL, 1000), why);

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient with a daemon that violates the protocol (mock_gate.h); f_client generates
- * random violations. */
+/* libfdclient with a daemon that violates the protocol (mock_gate.h); f_client
+ * generates random violations. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -71,8 +71,8 @@ open_lie(int lie, int want)
     assert_int_equal(count_fds(), n_fd);
 }
 
-/* Regression: a daemon, or a process in its place, truncated the file: the
- * program died of SIGBUS. */
+/* Regression: a daemon, or a process in its place, truncated the file:
+ * the program died of SIGBUS. */
 static void
 t_unsealed(void **state)
 {
@@ -80,8 +80,7 @@ t_unsealed(void **state)
     open_lie(4, FDC_E_PROTO);
 }
 
-/* Regression: with a pipe without a reader as the doorbell the
- * program died of SIGPIPE. */
+/* Regression: with a pipe without a reader as the doorbell the program died of SIGPIPE. */
 static void
 t_doorbell(void **state)
 {
@@ -134,8 +133,8 @@ submit_record(fdc_t *s, struct fdp_rec h, const void *payload)
     return r;
 }
 
-/* Regression: codes that must not end a request: the reader took 0 for success and
- * AGAIN for "not yet". */
+/* Regression: codes that must not end a request: the reader took 0 for
+ * success and AGAIN for "not yet". */
 static void
 t_error_codes(void **state)
 {
@@ -246,8 +245,8 @@ t_over_again(void **state)
     end(s);
 }
 
-/* Regression: a call returned only when nothing was left to read,
- * however late that was. */
+/* Regression: a call returned only when nothing was left to
+ * read, however late that was. */
 static void
 t_flood(void **state)
 {

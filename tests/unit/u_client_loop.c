@@ -178,8 +178,8 @@ take(struct fix *f)
     assert_int_equal(rc, 0);
 }
 
-/* Begins requests until there is no room, or enough are open. Returns 1
- * if there is no room. */
+/* Begins requests until there is no room, or enough are open.
+ * Returns 1 if there is no room. */
 static int
 begin_some(struct fix *f)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* libfdclient: room that becomes free, batches, the last request freed by another
- * thread, error texts. */
+/* libfdclient: room that becomes free, batches, the last request freed by
+ * another thread, error texts. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -48,8 +48,8 @@ stall(struct fix *f, int on)
     }
 }
 
-/* Fills the request ring of a gate that takes no requests. Returns the
- * number of requests. */
+/* Fills the request ring of a gate that takes no requests.
+ * Returns the number of requests. */
 static uint32_t
 fill(struct fix *f, fdc_req_t **r)
 {
@@ -180,8 +180,8 @@ free_all(struct fdc_submit *b, size_t n)
         fdc_req_free(b[i].req);
 }
 
-/* A batch rings one doorbell; all or the first requests are sent, and
- * the number is exact. */
+/* A batch rings one doorbell; all or the first requests are
+ * sent, and the number is exact. */
 static void
 t_many(void **state)
 {

@@ -139,8 +139,8 @@ same_token(const struct view *c, int32_t t, const struct view *all, int32_t of, 
         assert_int_equal(c->b[g].slot_map[t], all->b[g].slot_map[of]);
 }
 
-/* Checks a prompt of len tokens after decoding rows. seen: number of copies that compute
- * each of its tokens. */
+/* Checks a prompt of len tokens after decoding rows. seen: number of copies that
+ * compute each of its tokens. */
 static void
 check_copy(struct fix *f, int32_t p, int32_t len, int32_t *seen)
 {

@@ -641,8 +641,8 @@ fill(int fd, int n)
         assert_int_equal(send(fd, q, sizeof(q) - 1, MSG_NOSIGNAL), (ssize_t)sizeof(q) - 1);
 }
 
-/* In an iteration each connection of an administrator gets one reply, and all
- * readers together one. */
+/* In an iteration each connection of an administrator gets one reply, and
+ * all readers together one. */
 static void
 t_one_line_at_a_time(void **state)
 {
@@ -693,8 +693,8 @@ t_one_line_at_a_time(void **state)
     fix_close(&f);
 }
 
-/* The time spent on readers' commands is followed by a time in which no
- * reader gets a reply. */
+/* The time spent on readers' commands is followed by a time in
+ * which no reader gets a reply. */
 static void
 t_readers_share(void **state)
 {
@@ -873,8 +873,8 @@ count(const char *what)
     return n;
 }
 
-/* The log has each command that changes something, with the user, and
- * whether it failed. */
+/* The log has each command that changes something, with the
+ * user, and whether it failed. */
 static void
 t_commands_are_logged(void **state)
 {

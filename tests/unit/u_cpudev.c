@@ -446,8 +446,8 @@ test_shared_pool(void **state)
     free(w);
 }
 
-/* The null backend completes at once, its tokens are predictable, and
- * delays only move events. */
+/* The null backend completes at once, its tokens are predictable,
+ * and delays only move events. */
 static void
 test_null(void **state)
 {

@@ -28,8 +28,8 @@ submit(struct fcl *c, uint64_t tag, uint32_t ttl_total_ms)
     fcl_send(c, &q, buf, fcl_item(buf, 0, FDP_IT_PROMPT_IDS, &id, sizeof(id)), 0);
 }
 
-/* Regression: a request with --timeout-ms 1500 stayed open for as long as its
- * worker was stopped. */
+/* Regression: a request with --timeout-ms 1500 stayed open for as long
+ * as its worker was stopped. */
 static void
 t_hung_worker(void **state)
 {

@@ -252,8 +252,8 @@ push_all(struct dtk *d, const struct tok *tok, const char *const *names, size_t 
     return at;
 }
 
-/* The space before the first token is removed at the beginning of a text, but
- * not after a prompt. */
+/* The space before the first token is removed at the beginning of a
+ * text, but not after a prompt. */
 static void
 resumed(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* device.list: every mistake is one error that names the entry; a valid list
- * is read as written. */
+/* device.list: every mistake is one error that names the entry; a
+ * valid list is read as written. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -173,8 +173,8 @@ test_taken(void **state)
     assert_int_equal(dvl_uuid_is("GPU-1a2b", whole), 0);
 }
 
-/* Random text never breaks the parser. A list that it accepts is accepted
- * again when printed. */
+/* Random text never breaks the parser. A list that it accepts is
+ * accepted again when printed. */
 static void
 test_random(void **state)
 {

@@ -50,8 +50,8 @@ take(int shared, const struct dlk_owner *o)
     return rc != 0 ? rc : fd;
 }
 
-/* Starts a process that takes the lock and keeps it until it is killed. Returns the
- * result of taking it. */
+/* Starts a process that takes the lock and keeps it until it is killed.
+ * Returns the result of taking it. */
 static int
 other_process(int shared, const struct dlk_owner *o, pid_t *ret_pid)
 {
@@ -232,9 +232,9 @@ mode_of(const char *name)
     return st.st_mode & 07777;
 }
 
-/* Another user cannot open the file, since he could then keep it locked, but still learns
- * who has the device. This also holds for a file left by a version
- * that let him open it. */
+/* Another user cannot open the file, since he could then keep it locked, but
+ * still learns who has the device. This also holds for a file left by a
+ * version that let him open it. */
 static void
 test_strangers(void **state)
 {

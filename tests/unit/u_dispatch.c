@@ -118,8 +118,8 @@ t_death(void **state)
     free(got);
 }
 
-/* If many items are half sent when the worker dies, the next worker gets each once,
- * in order of arrival. */
+/* If many items are half sent when the worker dies, the next worker gets each
+ * once, in order of arrival. */
 static void
 t_death_order(void **state)
 {
@@ -174,10 +174,10 @@ read_items(struct fix *f, uint64_t t0)
     return clk_now_ns() - t0;
 }
 
-/* A worker does not ring the doorbell when it has made room, so the loop must look again
- * soon. Half of the ring is sent between two looks, so the text needs a dozen; with
- * sleeps of 100 ms that took a second. The gate is a forked process,
- * as in u_admission. */
+/* A worker does not ring the doorbell when it has made room, so the loop must
+ * look again soon. Half of the ring is sent between two looks, so the text needs
+ * a dozen; with sleeps of 100 ms that took a second. The gate is a forked
+ * process, as in u_admission. */
 static void
 t_by_the_wall(void **state)
 {

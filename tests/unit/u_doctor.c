@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* fdctl doctor on fake machines: trees of /proc and /sys in a folder,
- * system calls that fail. */
+/* fdctl doctor on fake machines: trees of /proc and /sys in a
+ * folder, system calls that fail. */
 #include "config.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The egress stage by itself, its queues filled by the test: order,
- * grouping, stops, errors. */
+/* The egress stage by itself, its queues filled by the test:
+ * order, grouping, stops, errors. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -488,8 +488,8 @@ is_error(const struct fix *f, int32_t code)
     assert_int_equal(e.code, code);
 }
 
-/* Regression: sending back a prompt of a megabyte in one poll held up
- * every other stream. */
+/* Regression: sending back a prompt of a megabyte in one poll
+ * held up every other stream. */
 static void
 prompts_go_back_in_pieces(void **state)
 {

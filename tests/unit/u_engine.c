@@ -137,8 +137,8 @@ ask(struct sim *s, struct sim_rng *g, uint32_t max_new)
     sim_submit(s, r, NULL);
 }
 
-/* Runs a load with prefills, decodes, mixed steps, ends, cancels, preemptions,
- * cache hits and swaps. */
+/* Runs a load with prefills, decodes, mixed steps, ends, cancels,
+ * preemptions, cache hits and swaps. */
 static void
 run(struct sim_cfg cfg, int polls)
 {

@@ -514,8 +514,8 @@ weights_in_force(void **state)
     fix_close(&f);
 }
 
-/* A user whose answers stop early is charged for the tokens generated,
- * not for the limit. */
+/* A user whose answers stop early is charged for the tokens
+ * generated, not for the limit. */
 static void
 settled_by_what_was_done(void **state)
 {

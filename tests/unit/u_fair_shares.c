@@ -316,8 +316,8 @@ weights_count(void **state)
         2, 5000, 0.1);
 }
 
-/* Tokens of the limit that are not generated cost nothing, neither at the
- * end nor before it. */
+/* Tokens of the limit that are not generated cost nothing, neither
+ * at the end nor before it. */
 static void
 answers_end_early(void **state)
 {
@@ -401,8 +401,8 @@ idle_time_is_no_credit(void **state)
     }
 }
 
-/* No user starves: neither one whose requests need all credits, nor one among
- * users that come and go. */
+/* No user starves: neither one whose requests need all credits, nor one
+ * among users that come and go. */
 static void
 none_starves(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The program that each family's config.json gives. Numerical results are
- * checked by p_model. */
+/* The program that each family's config.json gives. Numerical
+ * results are checked by p_model. */
 #include "config.h"
 
 #include <errno.h>
@@ -52,8 +52,8 @@ refused(const char *json, const char *line)
         fail_msg("%s: rc %d, '%s'; expected '%s'", json, rc, err, line);
 }
 
-/* The n-th operation of that kind, from 0, that a step with outputs
- * for all tokens runs. */
+/* The n-th operation of that kind, from 0, that a step with
+ * outputs for all tokens runs. */
 static const struct mdl_op *
 op_of(const struct mdl_program *p, enum mdl_op_kind kind, int n)
 {
@@ -324,8 +324,8 @@ gemma3(void **state)
 #define IMAGES(text, more) \
     "{\"model_type\":\"gemma3\",\"text_config\":{" text "}" more "}"
 
-/* The text model of a multimodal model, with defaults for fields missing
- * in its config.json. */
+/* The text model of a multimodal model, with defaults for fields
+ * missing in its config.json. */
 static void
 gemma3_images(void **state)
 {

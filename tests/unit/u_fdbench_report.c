@@ -218,8 +218,8 @@ data_of(const char *page)
     return j;
 }
 
-/* Returns the page as a browser renders it, without its scripts; NULL if there is no
- * browser. free() it. */
+/* Returns the page as a browser renders it, without its scripts; NULL if there
+ * is no browser. free() it. */
 static char *
 rendered(const char *page)
 {
@@ -480,8 +480,8 @@ csv_has_it_all(void **state)
     fdb_result_fini(&r);
 }
 
-/* The script in the repository computes the same numbers from the log, and detects one
- * changed nanosecond. */
+/* The script in the repository computes the same numbers from the log, and
+ * detects one changed nanosecond. */
 static void
 recomputed(void **state)
 {
@@ -567,8 +567,8 @@ html_is_escaped(void **state)
     fdb_result_fini(&r);
 }
 
-/* The data of the plots: all tokens, the highest number of open requests,
- * gaps in the right bin. */
+/* The data of the plots: all tokens, the highest number of open
+ * requests, gaps in the right bin. */
 static void
 html_over_time(void **state)
 {

@@ -31,8 +31,8 @@
 #define LAYERS   2 /* of the checkpoints used here */
 #define HEADS    2
 #define SCALES   (LAYERS * 2 * HEADS)
-/* Largest allowed difference of a logprob between an fp8 and an fp32 cache; fp8 keeps
- * an element to 1/16. */
+/* Largest allowed difference of a logprob between an fp8 and an fp32 cache; fp8
+ * keeps an element to 1/16. */
 #define TOL     0.25
 #define QWEN    "qwen3-bf16"
 #define K_NAME  "model.layers.%d.self_attn.k_scale"
@@ -204,8 +204,7 @@ make(const char *model, const char *zero, uint64_t first, uint64_t n)
 
 /* ---- reading them ------------------------------------------------------------ */
 
-/* Plans the model and reads its scales. Expects 0, or -EINVAL with
- * `part` in the error. */
+/* Plans the model and reads its scales. Expects 0, or -EINVAL with `part` in the error. */
 static void
 take(float ret[SCALES], int want_n, const char *part)
 {
@@ -408,8 +407,8 @@ on_record(void *arg, struct sim_req *r, const struct fdp_rec *rec)
     a->n++;
 }
 
-/* Computes scales from an fp32 cache as a quantizer does: the largest magnitude maps to
- * that of e4m3, 448. */
+/* Computes scales from an fp32 cache as a quantizer does: the largest magnitude
+ * maps to that of e4m3, 448. */
 static void
 calibrate(const struct runner *run, float ret[SCALES])
 {
@@ -432,9 +431,9 @@ calibrate(const struct runner *run, float ret[SCALES])
     }
 }
 
-/* Computes the logprobs of a fixed prompt, in chunks, with the model in dir. The
- * scale table on the device must be want (NULL: none). ret_table: the scales that
- * the cache would need. */
+/* Computes the logprobs of a fixed prompt, in chunks, with the model in dir.
+ * The scale table on the device must be want (NULL: none). ret_table: the
+ * scales that the cache would need. */
 static void
 ask(enum fdk_dtype kv, const float want[SCALES], struct answer *ret, float ret_table[SCALES])
 {

@@ -77,8 +77,8 @@ blocks_behind_windows_go(void **state)
     kv_free(kv);
 }
 
-/* With the largest chunks, a sequence holds as many blocks as kv_most() and
- * kv_lack_from() predict. */
+/* With the largest chunks, a sequence holds as many blocks as kv_most()
+ * and kv_lack_from() predict. */
 static void
 no_more_is_held_than_planned(void **state)
 {
@@ -105,8 +105,8 @@ no_more_is_held_than_planned(void **state)
         kv_drop(kv, 0, 0);
     }
     assert_true(most > all - N_GROUP && most <= all);
-    /* a sequence that begins after a cached prefix lacks the blocks that
-     * it does not attach */
+    /* a sequence that begins after a cached prefix lacks the
+     * blocks that it does not attach */
     assert_int_equal(kv_lack_from(kv, 24, MAX_LEN / B, 1), 12 + 5 + 6);
     assert_int_equal(kv_lack_from(kv, 24, MAX_LEN / B, 0), 12 - 6 + 5 - 2 + 6 - 3);
     kv_free(kv);
@@ -140,9 +140,9 @@ compute(struct kv *kv, int32_t slot, const struct kv_hash *h)
     }
 }
 
-/* A prefix of `used` blocks was used last. Another text takes idle blocks, the
- * oldest first. The lookup of the first n blocks must find the longest prefix
- * with complete windows. */
+/* A prefix of `used` blocks was used last. Another text takes idle blocks,
+ * the oldest first. The lookup of the first n blocks must find the longest
+ * prefix with complete windows. */
 static int32_t
 found_after(const struct kv_hash *h, int32_t used, int32_t take, int32_t n)
 {
@@ -234,8 +234,8 @@ groups_have_their_own_blocks(void **state)
     kv_free(kv);
 }
 
-/* A sample begins with the blocks that its first token reads, while the other
- * sample still has them. */
+/* A sample begins with the blocks that its first token reads, while the
+ * other sample still has them. */
 static void
 samples_share_windows(void **state)
 {

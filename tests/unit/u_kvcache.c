@@ -429,8 +429,8 @@ long_tables_go_a_part_at_a_time(void **state)
     kv_free(kv);
 }
 
-/* Blocks without a name in two tables, a copy of the block after them, and
- * when they become free. */
+/* Blocks without a name in two tables, a copy of the block after them,
+ * and when they become free. */
 static void
 shared_without_a_name(void **state)
 {

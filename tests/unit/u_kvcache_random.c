@@ -122,8 +122,8 @@ m_unused(const struct model *m, int32_t b)
     return m->ref[b] == 0 && !m_waits(m, b) && !named(&m->name[b]);
 }
 
-/* The pool's next copy command must be this one. Returns its host block; m_agree()
- * checks the device block. */
+/* The pool's next copy command must be this one. Returns its host block;
+ * m_agree() checks the device block. */
 static int32_t
 m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv_hash *h)
 {
@@ -138,8 +138,8 @@ m_order(struct model *m, int32_t dev, int32_t host, int to_host, const struct kv
     return c->host;
 }
 
-/* No command is left: takes that of a block evicted earlier whose copy is not
- * needed, out of four. */
+/* No command is left: takes that of a block evicted earlier whose copy
+ * is not needed, out of four. */
 static void
 m_instead(struct model *m, int32_t b)
 {
@@ -157,8 +157,8 @@ m_instead(struct model *m, int32_t b)
     }
 }
 
-/* b loses its contents: they go to the host if it has room; the oldest
- * host block is evicted. */
+/* b loses its contents: they go to the host if it has room; the
+ * oldest host block is evicted. */
 static void
 m_evict(struct model *m, int32_t b, int32_t keep)
 {

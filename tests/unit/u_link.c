@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The gate-worker link: records, padding, wrap, wake-ups, a peer that
- * violates the protocol. */
+/* The gate-worker link: records, padding, wrap, wake-ups, a peer
+ * that violates the protocol. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -273,8 +273,8 @@ clock_gettime(clockid_t id, struct timespec *ts)
     return rc;
 }
 
-/* Regression: ingress slept until a time of day, for hours if the clock was set back by
- * hours at that moment. */
+/* Regression: ingress slept until a time of day, for hours if the clock was set
+ * back by hours at that moment. */
 static void
 park_under_clock(struct lnk *worker, int64_t ahead)
 {

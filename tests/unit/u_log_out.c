@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The thread that writes the log: a slow reader delays no thread, and no lines are lost
- * when a process ends. */
+/* The thread that writes the log: a slow reader delays no thread, and no lines are
+ * lost when a process ends. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -192,8 +192,8 @@ t_stalled_reader(void **state)
     (void)close(rd);
 }
 
-/* The end waits for a slow reader, so that nothing is lost. After it the logging thread
- * itself writes lines. */
+/* The end waits for a slow reader, so that nothing is lost. After it the logging
+ * thread itself writes lines. */
 static void
 t_end_writes_the_rest(void **state)
 {
@@ -320,8 +320,8 @@ t_panic_does_not_hang(void **state)
     (void)close(rd);
 }
 
-/* Lines that a killed process had queued are shown by the process
- * that shares its queue. */
+/* Lines that a killed process had queued are shown by the
+ * process that shares its queue. */
 static void
 t_killed(void **state)
 {

@@ -177,8 +177,8 @@ t_full(void **state)
     assert_int_equal(put("0123456\n"), -ENOBUFS);
 }
 
-/* Lines put after a loss are taken after the loss was reported, however much room the
- * reader's buffer has. */
+/* Lines put after a loss are taken after the loss was reported, however much
+ * room the reader's buffer has. */
 static void
 t_loss_in_its_place(void **state)
 {
@@ -253,8 +253,8 @@ fill(void *arg)
     return NULL;
 }
 
-/* Each line arrives once, complete, and in the order of its thread,
- * or is counted as lost. */
+/* Each line arrives once, complete, and in the order of its
+ * thread, or is counted as lost. */
 static void
 t_threads(void **state)
 {

@@ -288,8 +288,8 @@ t_due_is_the_end_less_the_lead(void **state)
     }
 }
 
-/* A device with exact predictions never waits, and no step is picked
- * long before its begin. */
+/* A device with exact predictions never waits, and no step is
+ * picked long before its begin. */
 static void
 t_late_picks_and_no_gaps(void **state)
 {
@@ -327,8 +327,8 @@ t_short_steps_fill_the_queue(void **state)
     assert_true(s.ahead_ns / N_STEP > 100 * US);
 }
 
-/* Predictions wrong by a factor of 3, steps that take 10 times as long:
- * some gaps, then none. */
+/* Predictions wrong by a factor of 3, steps that take 10 times as
+ * long: some gaps, then none. */
 static void
 t_wrong_predictions(void **state)
 {

@@ -381,8 +381,8 @@ recorded_graphs_settle_the_pool(void **state)
     assert_int_equal(m.n_block, was.n_block);
     assert_int_equal(m.device_bytes, was.device_bytes);
     check_sums(&m);
-    /* Graphs took nothing: all of the budget becomes blocks, within the
-     * reserved addresses. */
+    /* Graphs took nothing: all of the budget becomes blocks,
+     * within the reserved addresses. */
     m = was;
     assert_int_equal(mpl_settle(&m, 0, 0, &r, 1, err, sizeof(err)), 0);
     assert_true(m.n_block >= was.n_block + (int32_t)(budget / m.block_bytes));
@@ -572,8 +572,8 @@ swap_space_in_blocks(void **state)
     assert_string_equal(err,
         "kv.swap_space = 0.00775194 GiB: less than a block of 8388608 bytes; set it to 0.007813 "
         "or more, or to 0");
-    /* Ranks share it. Regression: the line named one rank's share, not
-     * the configured size. */
+    /* Ranks share it. Regression: the line named one rank's
+     * share, not the configured size. */
     in.n_share = 2;
     in.swap_gib = 1.0 / 64;
     assert_int_equal(planned(&in).n_host, 1);
@@ -598,8 +598,8 @@ swap_space_in_blocks(void **state)
         "kv.swap_space = 4 GiB, but the machine has 3.0 GiB of memory left; set kv.swap_space "
         "to less");
     in.host_free = in.n_share = 0;
-    /* Regression: each of several groups counted the memory that all of them were
-     * to take as its own. */
+    /* Regression: each of several groups counted the memory that all of
+     * them were to take as its own. */
     in.host_free = 7 * GIB;
     in.host_total = 8 * GIB;
     in.n_group = 2;

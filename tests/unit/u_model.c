@@ -90,9 +90,9 @@ defaults(void **state)
     assert_int_equal(c.bos, -1);
 }
 
-/* Regression: a Qwen3 config.json without head_dim was refused if hidden_size is no
- * multiple of num_attention_heads or gives an unsupported head size.
- * The default is 128. */
+/* Regression: a Qwen3 config.json without head_dim was refused if
+ * hidden_size is no multiple of num_attention_heads or gives an unsupported
+ * head size. The default is 128. */
 static void
 qwen3_head_dim(void **state)
 {
@@ -580,8 +580,8 @@ check_tail(const struct mdl_program *p, enum mdl_tail tail)
     assert_int_equal(n[MDL_OP_LOGITS] + n[MDL_OP_SAMPLE], 2);
 }
 
-/* A buffer is written before it is read, its lifetime is exact, and widths
- * agree with the shapes. */
+/* A buffer is written before it is read, its lifetime is exact, and
+ * widths agree with the shapes. */
 static void
 check_program(const struct mdl_program *p)
 {

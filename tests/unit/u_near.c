@@ -139,8 +139,8 @@ threads(void **state)
     c.model_dir = path;
     c.ops = &ops;
     ops.device_cpus = said;
-    /* one of two devices is near one processor; then a processor that must not be used,
-     * and an invalid list */
+    /* one of two devices is near one processor; then a processor that must not be
+     * used, and an invalid list */
     near_list[0] = first;
     near_list[1] = NULL;
     s = sim_new(&c);

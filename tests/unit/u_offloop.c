@@ -189,8 +189,8 @@ t_linger(void **state)
     assert_null(ofl_free(o, WAIT_NS));
 }
 
-/* A job that never ends: other threads do the other jobs, at some time the queue fills,
- * and that is reported. */
+/* A job that never ends: other threads do the other jobs, at some time the queue
+ * fills, and that is reported. */
 static void
 t_hang(void **state)
 {

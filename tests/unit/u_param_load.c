@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Parameters: all errors at once, suffixes of units, folders with more
- * files, lists, names. */
+/* Parameters: all errors at once, suffixes of units, folders with
+ * more files, lists, names. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -516,8 +516,8 @@ where_files_are(void **state)
     assert_int_equal(src.may_miss, 1);
 }
 
-/* Regression: a second package that named a trusted user removed the
- * first package's user. */
+/* Regression: a second package that named a trusted user removed
+ * the first package's user. */
 static void
 lists_add_up(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The paused gate: it queues requests, sends and loses none, and requests that
- * must end still end. */
+/* The paused gate: it queues requests, sends and loses none, and
+ * requests that must end still end. */
 #include "config.h"
 
 #include <setjmp.h>

@@ -163,8 +163,8 @@ t_refused(void **state)
 
 /* ---- accept and hello ------------------------------------------------------ */
 
-/* While no descriptor is left there is one event and no more; later the
- * connection is accepted. */
+/* While no descriptor is left there is one event and no more; later
+ * the connection is accepted. */
 static void
 t_no_descriptor(void **state)
 {
@@ -238,8 +238,8 @@ n_open(const struct fix *f)
     return n;
 }
 
-/* Many sessions that begin and end at once: others are served in between, and no
- * one-time event is lost. */
+/* Many sessions that begin and end at once: others are served in between, and
+ * no one-time event is lost. */
 static void
 t_many_events(void **state)
 {

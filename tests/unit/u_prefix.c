@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Hashes of blocks: compared with the reference implementation, and the data
- * that a hash covers. */
+/* Hashes of blocks: compared with the reference implementation, and
+ * the data that a hash covers. */
 #include "config.h"
 
 #include <setjmp.h>

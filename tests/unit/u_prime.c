@@ -41,8 +41,8 @@ ask(struct sim *s)
     return r;
 }
 
-/* Steps are predicted about right from the first request on; the pool and the
- * answers are unchanged. */
+/* Steps are predicted about right from the first request on; the pool and
+ * the answers are unchanged. */
 static void
 m1_known_before_the_first_request(struct sim_rng *g)
 {

@@ -147,8 +147,8 @@ tail_steps(const struct prf *p, enum mdl_tail tail)
     return n;
 }
 
-/* Number of measured steps that ran line i. A step without outputs ends with
- * the last attention. */
+/* Number of measured steps that ran line i. A step without outputs
+ * ends with the last attention. */
 static int32_t
 line_steps(const struct prf *p, int32_t i)
 {
@@ -165,8 +165,8 @@ line_steps(const struct prf *p, int32_t i)
     return op->rows == MDL_PER_TOKEN ? p->measured.n : tokens + outputs;
 }
 
-/* Every operation is measured in every step that has it, and the lines add up
- * to the steps' time. */
+/* Every operation is measured in every step that has it, and the lines
+ * add up to the steps' time. */
 static void
 check_sums(const struct prf *p)
 {
@@ -243,8 +243,8 @@ live_steps_compute_the_same(struct sim_rng *g)
         }
 }
 
-/* Without steps it waits. When stopped it returns the measurements so far, and
- * later steps are normal. */
+/* Without steps it waits. When stopped it returns the measurements so far,
+ * and later steps are normal. */
 static void
 live_stopped(struct sim_rng *g)
 {

@@ -218,8 +218,7 @@ rounding(void **state)
     quantize(y, 8, &q4, &p);
     assert_true(p.scale[0] == 1);
     assert_memory_equal(p.v, want4, 8);
-    /* Only a positive one has this magnitude: the scale is negative,
-     * the rest mirrored. */
+    /* Only a positive one has this magnitude: the scale is negative, the rest mirrored. */
     for (int i = 0; i < 8; i++)
         z[i] = i == 7 ? 7.0f : -y[i];
     quantize(z, 8, &q4, &p);
@@ -429,8 +428,8 @@ error_bound(void **state)
 
 /* ---- packing ---- */
 
-/* Arguments beyond the rows, or without a conversion, are refused; other
- * rows are unchanged. */
+/* Arguments beyond the rows, or without a conversion, are refused;
+ * other rows are unchanged. */
 static void
 packs_rows(void **state)
 {
@@ -487,8 +486,8 @@ packs_rows(void **state)
     assert_int_equal(fdk_ops_cpu.weight_pack(&a, NULL), -EINVAL);
 }
 
-/* Quantizes the columns from x_at on of each row, with their own scale or with
- * that of the whole row. */
+/* Quantizes the columns from x_at on of each row, with their own scale or
+ * with that of the whole row. */
 static void
 pack_window(const struct qnt *q, int32_t x_cols, int32_t x_at, int32_t n, int row_scale)
 {

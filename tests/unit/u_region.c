@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Memory shared with clients: write access, ownership of pages, memory
- * left after the end. */
+/* Memory shared with clients: write access, ownership of pages,
+ * memory left after the end. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -348,8 +348,8 @@ t_late(void **state)
 /* ---- in sessions --------------------------------------------------------- */
 
 /* The largest completion ring uses no memory until it is used, and none when the
- * client has left, even if the client keeps the descriptors. Pages that the client
- * wrote itself stay. */
+ * client has left, even if the client keeps the descriptors. Pages that the
+ * client wrote itself stay. */
 static void
 t_kept(void **state)
 {
@@ -429,8 +429,8 @@ t_holes(void **state)
     fix_close(&f);
 }
 
-/* Sends at most n pings with tags from first on; fewer if there is no room.
- * Returns their number. */
+/* Sends at most n pings with tags from first on; fewer if there is no
+ * room. Returns their number. */
 static uint32_t
 pings(struct fix *f, struct fcl *c, uint64_t first, uint32_t n)
 {

@@ -120,8 +120,8 @@ sequences(void **state)
     req_pool_fini(&rp);
 }
 
-/* The hashes of the prompt belong to the request, those of later
- * blocks to the sequence. */
+/* The hashes of the prompt belong to the request, those of
+ * later blocks to the sequence. */
 static void
 hashes_of_blocks(void **state)
 {

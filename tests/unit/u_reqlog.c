@@ -186,8 +186,7 @@ t_done_has_its_numbers(void **state)
     world_close(&w, 1);
 }
 
-/* Submits one request that ends in a given way. Returns the lines
- * logged with "errors". */
+/* Submits one request that ends in a given way. Returns the lines logged with "errors". */
 static json_t *
 ended(struct world *w, int how, const char *msg)
 {

@@ -127,8 +127,8 @@ t_rest(void **state)
     fix_close(&f);
 }
 
-/* The pause is longer each time, up to a limit; a user that leaves and comes
- * back is still known. */
+/* The pause is longer each time, up to a limit; a user that leaves and
+ * comes back is still known. */
 static void
 t_longer(void **state)
 {

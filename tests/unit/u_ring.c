@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The ring: cursors, padding, protocol violations of the peer, two
- * threads with parking. */
+/* The ring: cursors, padding, protocol violations of the peer,
+ * two threads with parking. */
 #include "config.h"
 
 #include <setjmp.h>

@@ -26,8 +26,8 @@ static uint32_t il_load(const uint32_t *p);
 static void il_store(uint32_t *p, uint32_t v);
 static uint32_t il_exchange(uint32_t *p, uint32_t v);
 
-/* Replaces fdring.h's accesses to cursors and flags. Its copies of data are 64 bits wide
- * and are not replaced. */
+/* Replaces fdring.h's accesses to cursors and flags. Its copies of data are 64 bits
+ * wide and are not replaced. */
 #define __atomic_load_n(p, order) \
     _Generic(*(p), uint32_t \
              : il_load((const uint32_t *)(p)), default \

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Items that restrict or bias the choice of tokens: the gate's checks, and
- * the worker's tables. */
+/* Items that restrict or bias the choice of tokens: the gate's
+ * checks, and the worker's tables. */
 #include "config.h"
 
 #include <setjmp.h>

@@ -227,8 +227,8 @@ operation_without_kernel(void **state)
 }
 
 /* A group of two ranks, with the devices in another order than the context's: each
- * rank has its own pool and events, a step is done when both ranks have done it, and
- * only rank 0 is counted. */
+ * rank has its own pool and events, a step is done when both ranks have done it,
+ * and only rank 0 is counted. */
 static void
 a_group_of_two(void **state)
 {

@@ -114,8 +114,8 @@ older_rows_borrow(void **state)
         (void)fx_plain(f, 2, 120);
     (void)fx_step(f);
     f->keep = 1;
-    /* 4 of its tokens in each step, and 4 blocks for the other rows every 16 steps: of
-     * their 32 it leaves 10 */
+    /* 4 of its tokens in each step, and 4 blocks for the other rows every 16
+     * steps: of their 32 it leaves 10 */
     a = fx_plain(f, 30 * 16 - 8, 8);
     while (a->n_preempted == 0) {
         int32_t was = kv_available(f->kv);
@@ -135,8 +135,8 @@ older_rows_borrow(void **state)
     fx_free(f);
 }
 
-/* Rows admitted later do not: the prompt gets its tokens in every step, and those rows
- * preempt one another. */
+/* Rows admitted later do not: the prompt gets its tokens in every step, and those
+ * rows preempt one another. */
 static void
 later_rows_do_not(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The prefix cache as the scheduler uses it: which blocks are attached, shared, copied,
- * or computed instead. */
+/* The prefix cache as the scheduler uses it: which blocks are attached, shared,
+ * copied, or computed instead. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -348,8 +348,8 @@ others_do_not_wait_for_a_prefix(void **state)
     fx_free(f);
 }
 
-/* A request that waits for another's prefix does not wait for ever if the
- * other is cancelled. */
+/* A request that waits for another's prefix does not wait for ever
+ * if the other is cancelled. */
 static void
 duplicate_that_leaves(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Order of prompts: less remaining work first, within a user and between users,
- * for a limited time. */
+/* Order of prompts: less remaining work first, within a user and between
+ * users, for a limited time. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -223,8 +223,7 @@ new_user_passes_late(void **state)
     fx_free(f);
 }
 
-/* A better priority comes first, however much work is left and
- * however late another is. */
+/* A better priority comes first, however much work is left and however late another is. */
 static void
 priority_before_work(void **state)
 {

@@ -1,7 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Which sequences are preempted, and for which others. The fixture
- * compares all tokens. */
+/* Which sequences are preempted, and for which others. The fixture compares all tokens. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -270,8 +269,8 @@ few_go_in_a_step(void **state)
     }
 }
 
-/* Urgent requests arrive without end: another one is preempted a limited number of
- * times, then it runs. */
+/* Urgent requests arrive without end: another one is preempted a limited
+ * number of times, then it runs. */
 static void
 urgent_starve_nobody(void **state)
 {

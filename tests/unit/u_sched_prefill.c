@@ -230,8 +230,7 @@ e11_long_to_its_end(void **state)
         assert_int_equal(fx_row(f, &a->seqs[0])->q_len, 256);
         assert_int_equal(b->seqs[0].state, REQ_ST_WAITING);
     }
-    /* the last 132 tokens and the short prompts, then the other long
-     * one takes the rest */
+    /* the last 132 tokens and the short prompts, then the other long one takes the rest */
     sh = fx_plain(f, 40, 1);
     (void)fx_step(f);
     assert_true(fx_row(f, &a->seqs[0])->sample);
@@ -259,9 +258,9 @@ a9_long_ones_that_fit_go_at_once(void **state)
     fx_free(f);
 }
 
-/* Short prompts arrive without end. Every long one still gets its turn, in order of
- * arrival, within the time that its own tokens and those of earlier long ones need at
- * half of each step. */
+/* Short prompts arrive without end. Every long one still gets its turn, in order
+ * of arrival, within the time that its own tokens and those of earlier long ones
+ * need at half of each step. */
 static void
 e11_long_ones_wait_bounded(void **state)
 {
@@ -302,8 +301,8 @@ e11_long_ones_wait_bounded(void **state)
     fx_free(f);
 }
 
-/* A request that needs many blocks is overtaken by small ones only a
- * limited number of times. */
+/* A request that needs many blocks is overtaken by small ones only
+ * a limited number of times. */
 static void
 e11_wide_one_waits_bounded(void **state)
 {
@@ -321,8 +320,8 @@ e11_wide_one_waits_bounded(void **state)
     }
     wide = fx_plain(f, 58 * 16, 2);
     for (int i = 0; wide->t_start_ns == 0; i++) {
-        /* overtaken 16 times, then running ones must end; and while the pool is
-         * full none is admitted */
+        /* overtaken 16 times, then running ones must end; and while the
+         * pool is full none is admitted */
         assert_true(i < 16 + 2 * 30);
         if (f->rp.n_free > 0)
             (void)fx_plain(f, 40, 30);
@@ -435,8 +434,8 @@ teach(struct cost *c)
     }
 }
 
-/* With running decodes a prompt gets the rest of the time; without them, all
- * tokens of the budget. */
+/* With running decodes a prompt gets the rest of the time; without them,
+ * all tokens of the budget. */
 static void
 time_budget_cuts_prefill(void **state)
 {
@@ -602,9 +601,9 @@ is_cut(const struct fx *f)
     return 0;
 }
 
-/* With the automatic target, prompts make no step with decodes longer than 44 ms, and
- * none is shorter while prompts wait. Without decodes a prompt gets
- * all tokens of a step. */
+/* With the automatic target, prompts make no step with decodes longer than
+ * 44 ms, and none is shorter while prompts wait. Without decodes a prompt
+ * gets all tokens of a step. */
 static void
 first_tokens_are_not_held_back(void **state)
 {

@@ -37,8 +37,8 @@ live(struct fx *f)
     return f->reqs[i].r != NULL && f->reqs[i].r->n_live > 0 ? f->reqs[i].r : NULL;
 }
 
-/* Makes the next turn of a conversation: an earlier prompt with its
- * answer, and a question. */
+/* Makes the next turn of a conversation: an earlier prompt with
+ * its answer, and a question. */
 static int
 follow(struct fx *f)
 {
@@ -276,8 +276,8 @@ e9_invariants_depth_4(void **state)
     lives(4, 0, 4001);
 }
 
-/* With windows: blocks that leave them are dropped, and each token finds the blocks that
- * it reads in each group. */
+/* With windows: blocks that leave them are dropped, and each token finds the blocks
+ * that it reads in each group. */
 static void
 windows_depth_0(void **state)
 {

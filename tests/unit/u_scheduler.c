@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The policy, by hand: which rows a step takes, which requests wait,
- * which are preempted. */
+/* The policy, by hand: which rows a step takes, which requests
+ * wait, which are preempted. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -465,8 +465,8 @@ end_while_giving_way(void **state)
 
 /* ---- blocks ---------------------------------------------------------------------- */
 
-/* Preempts a sequence when it has computed `at` tokens: its output is the same as without
- * (the fixture compares). */
+/* Preempts a sequence when it has computed `at` tokens: its output is the same as
+ * without (the fixture compares). */
 static void
 d5_give_way(int32_t n_prompt, int32_t at, int32_t depth, int cached)
 {
@@ -522,8 +522,8 @@ d5_block_boundaries(void **state)
                         d5_give_way(blocks * 16, m * 16 + d, depth, cached);
 }
 
-/* An admission reserves exactly decode_blocks, which are not held
- * before they are needed. */
+/* An admission reserves exactly decode_blocks, which are not
+ * held before they are needed. */
 static void
 e8_decode_blocks(void **state)
 {
@@ -568,8 +568,8 @@ e8_decode_blocks(void **state)
     }
 }
 
-/* An admission leaves exactly the reserve; decoding may use it up; an idle
- * engine ignores it. */
+/* An admission leaves exactly the reserve; decoding may use it up;
+ * an idle engine ignores it. */
 static void
 e7_reserve(void **state)
 {

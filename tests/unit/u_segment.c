@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* The gate's segments: the descriptor that a peer of the admin socket gets, and how
- * the peer can use it. */
+/* The gate's segments: the descriptor that a peer of the admin socket gets,
+ * and how the peer can use it. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -126,8 +126,8 @@ test_who_gets_what(void **state)
     fix_close(&f);
 }
 
-/* Earlier replies come without the descriptor, and a second one is not sent before the
- * first has been read. */
+/* Earlier replies come without the descriptor, and a second one is not sent
+ * before the first has been read. */
 static void
 test_one_on_its_way(void **state)
 {

@@ -260,8 +260,8 @@ open_dir(const char *dir, int rc, char *err, size_t err_bytes)
     (void)par_free(ps);
 }
 
-/* A folder that other users may write: without a daemon in it, then
- * with one that answers. */
+/* A folder that other users may write: without a daemon in it,
+ * then with one that answers. */
 static void
 t_folder(void **state)
 {
@@ -292,8 +292,8 @@ t_folder(void **state)
     (void)rmdir(dir);
 }
 
-/* If a service manager listens on the socket this is reported, and no
- * daemon is started. */
+/* If a service manager listens on the socket this is reported,
+ * and no daemon is started. */
 static void
 t_starts_nothing(void **state)
 {

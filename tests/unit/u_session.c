@@ -114,8 +114,8 @@ t_hello_raw(void **state)
     fix_close(&f);
 }
 
-/* The hello of protocol 2.0: the client gets both versions and the reason, and the
- * log names the client. */
+/* The hello of protocol 2.0: the client gets both versions and the reason, and
+ * the log names the client. */
 static void
 t_hello_recorded(void **state)
 {

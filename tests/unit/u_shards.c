@@ -81,8 +81,8 @@ refused(const char *type, struct shape s, int32_t n_rank, const char *line)
     assert_string_equal(err, line);
 }
 
-/* Checks a cut over n ranks: each row of the model is on exactly `share` ranks, in
- * turn. */
+/* Checks a cut over n ranks: each row of the model is on
+ * exactly `share` ranks, in turn. */
 static void
 check_cut(const struct wts_cut *c, int32_t n)
 {
@@ -192,8 +192,8 @@ rank_width(const struct mdl_program *p)
     return (p->n_head + 2 * p->n_kv_head) * p->cfg.head_dim;
 }
 
-/* A norm over all heads reads the rows of all ranks, and has only the weights of
- * the rank's own rows. */
+/* A norm over all heads reads the rows of all ranks, and has only the
+ * weights of the rank's own rows. */
 static void
 check_qkv(const struct mdl_program *p, const struct mdl_op *op)
 {
@@ -246,8 +246,8 @@ check_heads(const struct mdl_program *p)
     }
 }
 
-/* Queries, keys and values, and gate and up, are cut separately, even if they
- * are in one tensor. */
+/* Queries, keys and values, and gate and up, are cut separately, even
+ * if they are in one tensor. */
 static void
 check_parts(const struct mdl_program *p)
 {
@@ -409,8 +409,8 @@ refusals(void **state)
         "tensor_parallel_size = 0 is not in 1..8; 1, 2, 3, 4, 6, 8 are possible");
 }
 
-/* Regression: the error for a kv_split that does not divide a KV block suggested numbers
- * that are refused too. */
+/* Regression: the error for a kv_split that does not divide a KV block suggested
+ * numbers that are refused too. */
 static void
 refused_shares(void **state)
 {

@@ -148,8 +148,8 @@ t_rings(void **state)
     fix_close(&f);
 }
 
-/* All rings of a user together get some microseconds of an iteration,
- * whatever they hold. */
+/* All rings of a user together get some microseconds of an
+ * iteration, whatever they hold. */
 static void
 t_turn(void **state)
 {

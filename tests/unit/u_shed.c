@@ -15,8 +15,8 @@
 #include "daemon/common/clk.h"
 #include "tests/unit/gate_fixture.h"
 
-/* The daemon is full, with this rate: the time to retry after is the time
- * until a request ends. */
+/* The daemon is full, with this rate: the time to retry after is the
+ * time until a request ends. */
 static void
 hint_at(double rate)
 {

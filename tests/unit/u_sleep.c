@@ -58,9 +58,9 @@ send_bad(struct fcl *c)
     fcl_send(c, &q, NULL, 0, 0);
 }
 
-/* If a client's requests are refused without being looked at, its ring is read every 10
- * ms, four records at a time. Records wait in it meanwhile, and no
- * thread spins on that. */
+/* If a client's requests are refused without being looked at, its ring is
+ * read every 10 ms, four records at a time. Records wait in it meanwhile,
+ * and no thread spins on that. */
 static void
 t_eager_ring(void **state)
 {

@@ -138,8 +138,7 @@ t_grow(void **state)
     fix_close(&f);
 }
 
-/* Requests that waited while the daemon was paused: RQ_LOOK in an
- * iteration, none lost. */
+/* Requests that waited while the daemon was paused: RQ_LOOK in an iteration, none lost. */
 static void
 t_send(void **state)
 {

@@ -109,8 +109,8 @@ put(const struct tree *t, const char *name, mode_t mode)
     (void)close(fd);
 }
 
-/* Returns the path that the copy finds, relative to the tree, or "" if it
- * finds nothing there. */
+/* Returns the path that the copy finds, relative to the tree, or ""
+ * if it finds nothing there. */
 static const char *
 found(const struct tree *t, const char *backend, const char *worker)
 {

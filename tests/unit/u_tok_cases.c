@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Small tokenizer.json files, each with the tokenizers library's result
- * for a text or ids. */
+/* Small tokenizer.json files, each with the tokenizers library's
+ * result for a text or ids. */
 #include "config.h"
 
 #include "daemon/worker/tokenizer.h"
@@ -96,8 +96,8 @@ unknown_leaves_nothing(void **state)
     encodes(&c);
 }
 
-/* Regression: joiners within emoji and Indic text must not split a word for
- * Whitespace, but did. */
+/* Regression: joiners within emoji and Indic text must not split a
+ * word for Whitespace, but did. */
 static void
 joiners(void **state)
 {
@@ -110,8 +110,8 @@ joiners(void **state)
     encodes(&c);
 }
 
-/* Regression: the format controls of hieroglyphs from Unicode 15 were
- * missing in \p{Cf}. */
+/* Regression: the format controls of hieroglyphs from Unicode
+ * 15 were missing in \p{Cf}. */
 static void
 newer_controls(void **state)
 {
@@ -125,8 +125,8 @@ newer_controls(void **state)
     encodes(&c);
 }
 
-/* Regression: if rstrip consumes all of a following token with lstrip, that token must
- * vanish; it remained. */
+/* Regression: if rstrip consumes all of a following token with lstrip, that token
+ * must vanish; it remained. */
 static void
 stripped_away(void **state)
 {
@@ -140,8 +140,8 @@ stripped_away(void **state)
     encodes(&c);
 }
 
-/* Regression: with right Strip before Metaspace's "first", a text that begins
- * with a tab got no mark. */
+/* Regression: with right Strip before Metaspace's "first", a text that
+ * begins with a tab got no mark. */
 static void
 first_behind_strip(void **state)
 {

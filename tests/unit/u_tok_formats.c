@@ -179,8 +179,8 @@ stripping_model(void **state)
     assert_non_null(strstr(err, "piece 1: \"  \" is USER_DEFINED, but the normalizer"));
 }
 
-/* Every prefix of a tokenizer.model is either refused or loaded, and so
- * are broken fields. */
+/* Every prefix of a tokenizer.model is either refused or loaded,
+ * and so are broken fields. */
 static void
 bad_models(void **state)
 {

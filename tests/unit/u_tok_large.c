@@ -151,8 +151,8 @@ highest(bool reset)
     return kb << 10;
 }
 
-/* 100 MB of vocabulary need a small multiple of that in memory, and a few
- * seconds of CPU time. */
+/* 100 MB of vocabulary need a small multiple of that in memory, and
+ * a few seconds of CPU time. */
 static void
 hundred_megabytes(void **state)
 {

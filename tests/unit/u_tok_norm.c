@@ -150,8 +150,8 @@ map_as(struct tok_norm_op *op, const char *in, const char *want)
     tok_norm_run_fini(&run);
 }
 
-/* SentencePiece takes the longest entry, the Precompiled normalizer an
- * entry for a grapheme. */
+/* SentencePiece takes the longest entry, the Precompiled
+ * normalizer an entry for a grapheme. */
 static void
 charsmap(void **state)
 {

@@ -528,8 +528,8 @@ failing_malloc(size_t n)
     return NULL;
 }
 
-/* Regression: a lack of memory for a tokenizer.json was reported as
- * "invalid token near ..." */
+/* Regression: a lack of memory for a tokenizer.json was reported
+ * as "invalid token near ..." */
 static void
 no_memory(void **state)
 {
@@ -629,8 +629,8 @@ first_piece(void **state)
     tok_free(tok);
 }
 
-/* The text that jansson reads of a file is bounded; it does not read
- * vocabulary and merges. */
+/* The text that jansson reads of a file is bounded; it does not
+ * read vocabulary and merges. */
 static void
 large(void **state)
 {
@@ -651,8 +651,8 @@ large(void **state)
     free(file);
 }
 
-/* Names of special tokens in the ranges are text, as without TOK_PARSE_SPECIAL;
- * others are tokens. */
+/* Names of special tokens in the ranges are text, as without
+ * TOK_PARSE_SPECIAL; others are tokens. */
 static void
 spans(void **state)
 {

@@ -203,8 +203,8 @@ unlink_all(void)
     }
 }
 
-/* Writes config.json and makes the list of tensors that its model needs, all of one
- * type. */
+/* Writes config.json and makes the list of tensors that its
+ * model needs, all of one type. */
 static inline void
 model(const char *tied, const char *config_dtype, const char *dtype)
 {

@@ -65,8 +65,8 @@ atk_admin_slow(struct attack *a)
     hold(a, 1);
 }
 
-/* Sends commands without end on each connection; replies are read and
- * dropped, or not read. */
+/* Sends commands without end on each connection; replies are read
+ * and dropped, or not read. */
 static void
 flood(struct attack *a, const char *line, int reads)
 {

@@ -227,9 +227,9 @@ atk_keepmem(struct attack *a)
 
 /* ---- a socket that blocks the process that closes it last --------------------------- */
 
-/* Makes a TCP socket with data that its peer never reads and a linger time of an
- * hour. The peer stays in the listening socket's backlog. Returns -1 if this
- * machine has no TCP. */
+/* Makes a TCP socket with data that its peer never reads and a linger time
+ * of an hour. The peer stays in the listening socket's backlog. Returns -1
+ * if this machine has no TCP. */
 static int
 linger_socket(void)
 {

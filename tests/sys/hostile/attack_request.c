@@ -208,8 +208,8 @@ atk_big(struct attack *a)
     }
 }
 
-/* A client name that begins a new line in the log and clears a terminal; then requests
- * that cause log lines. */
+/* A client name that begins a new line in the log and clears a terminal; then
+ * requests that cause log lines. */
 void
 atk_log(struct attack *a)
 {

@@ -186,8 +186,8 @@ atk_toctou(struct attack *a)
     }
 }
 
-/* Removes pages while requests run, if the kernel allows it; without the first page the
- * cursors are 0 again. */
+/* Removes pages while requests run, if the kernel allows it; without the first
+ * page the cursors are 0 again. */
 void
 atk_punch(struct attack *a)
 {

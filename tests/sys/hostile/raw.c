@@ -227,8 +227,8 @@ raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new)
 
 /* ---- completions ---------------------------------------------------------- */
 
-/* A record without slots is possible only after the end of a session, as the daemon
- * clears its memory. */
+/* A record without slots is possible only after the end of a session, as the
+ * daemon clears its memory. */
 static void
 raw_emptied(const struct raw *r)
 {

@@ -29,8 +29,8 @@ uint64_t raw_now_ns(void);
 int raw_dial(const char *path, int type);
 struct fdp_hello raw_hello(void);
 /* Connects and shakes hands; h NULL: with raw_hello(). Returns 0, RAW_NO_CONNECT,
- * RAW_NO_WELCOME, or the status of the refusal as a positive number. Call raw_close() in
- * every case. */
+ * RAW_NO_WELCOME, or the status of the refusal as a positive number. Call
+ * raw_close() in every case. */
 int raw_open(struct raw *r, const char *path, const struct fdp_hello *h);
 void raw_close(struct raw *r);
 /* Is the session over? */
@@ -43,8 +43,8 @@ struct fdp_req raw_req(uint64_t tag, uint16_t op);
 struct fdp_req *raw_slot(const struct raw *r, uint32_t at);
 /* Number of free request slots by the daemon's cursor. */
 uint32_t raw_room(const struct raw *r);
-/* Puts q into the next slot. raw_publish() publishes it, and rings the doorbell if the
- * daemon sleeps. */
+/* Puts q into the next slot. raw_publish() publishes it, and rings the
+ * doorbell if the daemon sleeps. */
 void raw_put(struct raw *r, const struct fdp_req *q);
 void raw_publish(struct raw *r);
 void raw_ring(const struct raw *r); /* rings in any case */
@@ -54,8 +54,8 @@ raw_item(const struct raw *r, uint32_t off, uint16_t type, const void *p, uint32
 /* A request for tokens of a short prompt. slot: which 64 bytes of the arena. */
 struct fdp_req
 raw_generate(const struct raw *r, uint64_t tag, uint32_t slot, uint32_t max_new);
-/* Takes the next record, with at most cap bytes of its payload. Returns 0 if there is
- * none. */
+/* Takes the next record, with at most cap bytes of its payload.
+ * Returns 0 if there is none. */
 int raw_next(struct raw *r, struct fdp_rec *ret, void *payload, size_t cap);
 /* Reads and drops all records. Returns the number of requests that ended. */
 unsigned raw_skip(struct raw *r);
