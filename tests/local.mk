@@ -211,8 +211,8 @@ FUZZ_TARGETS = \
 if FUZZ
 FUZZ_MAIN =
 FUZZ_LD = -fsanitize=fuzzer
-# What the targets take of the worker: the rest of it, and the kernels, are half
-# of the build.
+# The sources of the worker that the targets need: the other ones, and the kernels, are
+# half of the build.
 EXTRA_LIBRARIES += libfddfuzz.a
 libfddfuzz_a_SOURCES = \
 	daemon/worker/bpe.c \
@@ -331,7 +331,7 @@ tests_unit_u_sched_order_SOURCES = %D%/unit/u_sched_order.c $(SCHED_FIXTURE)
 tests_unit_u_sched_preempt_SOURCES = %D%/unit/u_sched_preempt.c $(SCHED_FIXTURE)
 tests_unit_u_sched_prefill_SOURCES = %D%/unit/u_sched_prefill.c $(SCHED_FIXTURE)
 tests_unit_u_sched_random_SOURCES = %D%/unit/u_sched_random.c $(SCHED_FIXTURE)
-# Only what it takes out of the archive needs the shared object of the CUDA side.
+# Only members taken from the archive need the shared object of the CUDA side.
 tests_unit_u_load_LDFLAGS = $(AM_LDFLAGS) -Wl,--no-as-needed
 tests_sim_s_arrivals_LDFLAGS = $(AM_LDFLAGS) -Wl,--no-as-needed
 tests_unit_u_engine_SOURCES = %D%/unit/u_engine.c $(SIM_FIXTURE)
@@ -498,7 +498,7 @@ tests_bench_b_render_LDADD = $(CHAT_LIBS) $(COMMON_LIBS)
 tests_bench_b_fair_SOURCES = %D%/bench/b_fair.c $(FAIR_LOAD)
 tests_bench_b_fair_LDADD = $(CLIENT_LIBS)
 
-# the longest first: the others run meanwhile
+# the longest first, so that the others run meanwhile
 SYS_TESTS = \
 	%D%/sys/048-hostile-load.sh \
 	%D%/sys/031-boot.sh \
@@ -677,7 +677,7 @@ endif
 EXTRA_PROGRAMS += $(FDD_TEST_BINS) $(FDD_BENCHES)
 
 fuzzers: $(FUZZ_TARGETS)
-# The names of the tests that run what was built.
+# Names of the tests that run built programs.
 built-tests:
 	@echo $(filter-out $(SOURCE_TESTS) %D%/model/run,$(TESTS))
 # Programs that tests start.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# where no library path knows cuBLASLt, python's packages may have it
+# if cuBLASLt is in no library path, python's packages may have it
 if [ -z "${FDD_CUBLASLT:-}" ] && ! ldconfig -p | grep -q 'libcublasLt\.so\.1[23]'; then
     lib=$(python3 -c 'import glob, site
 for d in site.getsitepackages():

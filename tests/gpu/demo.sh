@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# The shipped model on the GPU and on the processors: greedy tokens are equal,
-# or the first that differs was a near-tie on both sides; with graphs and
-# without, overlapped and not. Then quantized weights
-# and 8-bit KV: both sides round alike, but what they round differs a little.
+# The shipped model on the GPU and on the CPU: greedy tokens are equal, or the
+# first that differs is a near-tie on both sides; with and without graphs and
+# overlap. Then quantized weights and 8-bit KV: both sides round in the same way,
+# but their inputs differ a little.
 . "$FDD_SRC/tests/sys/lib.sh"
 [ -e "$DEMO/model.safetensors" ] || skip "no demo model"
 prompts=('In the beginning' 'Once upon a time' 'The' 'def main():' 'A list of things: one, two,')
@@ -37,7 +37,7 @@ def compare(a, b, near):
                 same += 1
                 worst = max(worst, abs(p["logprob"] - q["logprob"]))
                 continue
-            # both tokens are among the best two of the other side, nearly level
+            # each token is among the best two of the other side, nearly equal
             other = dict((t[0], t[1]) for t in p["top"])
             gap = abs(p["logprob"] - other[q["id"]]) if q["id"] in other else 9.0
             print(f"position {i}: {p['id']} or {q['id']}, {gap:.4f} apart")

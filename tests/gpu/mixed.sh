@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# Minutes of mixed load on a GPU at 90 % memory use, in deterministic mode: every
-# answer equals the one it was alone, nothing fails, nothing grows.
+# Minutes of mixed load on a GPU at 90 % memory use, in deterministic mode: every answer
+# equals that of the request alone, nothing fails, and memory does not grow.
 #   mixed.sh [SECONDS [SHAPE]]   (480 and the 8B shape)
 . "$FDD_SRC/tests/sys/lib.sh"
 seconds=${1:-480} shape=${2:-$FDD_SRC/tests/bench/shapes/llama-8b}
