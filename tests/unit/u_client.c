@@ -453,7 +453,7 @@ t_wait_any(void **state)
     end(f);
 }
 
-/* FDC_EV_MORE: the next event is available; the last event does not have it. */
+/* With `more` set the next event is available; it is 0 in a request's last event. */
 static void
 t_more(void **state)
 {
