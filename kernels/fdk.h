@@ -559,7 +559,7 @@ struct fdk_dummy_args {     /* elements [first, first + n) of random weights */
 /* When a virtual device runs the commands of its streams. */
 enum fdk_exec {
     FDK_EXEC_DEFAULT = 0, /* cpu: THREAD, null: INLINE */
-    FDK_EXEC_THREAD,      /* a thread per device */
+    FDK_EXEC_THREAD,      /* a thread per stream */
     FDK_EXEC_INLINE,      /* immediately, in the calling thread */
     FDK_EXEC_DEFER        /* when a caller waits or calls fdk_vdev_step() */
 };

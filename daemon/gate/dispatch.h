@@ -9,8 +9,8 @@
  *
  * With several groups, one of those that are up is chosen when a request leaves its
  * user's queue. The group that has most of the prompt in its prefix cache (affinity.h)
- * gets it, unless its load is larger than the least loaded group's by more than the
- * tokens that the cache saves; if none has any of it, the least loaded group gets it.
+ * gets it, unless its load is larger than the least loaded group's by more than twice
+ * the tokens that the cache saves; if none has any of it, the least loaded group gets it.
  * Load is in tokens: the prompt tokens that the group has yet to compute, plus, for each
  * sequence, the prompt tokens that the worker could compute in one sequence's share of a
  * step, as measured by its counters.

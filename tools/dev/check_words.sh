@@ -40,7 +40,7 @@ case ${1:-} in
     exit 0 ;;
 --table) rows; exit 0 ;;
 --write|'') ;;
-*) sed -n '5,14s/^# //p' "$0"; exit 64 ;;
+*) sed -n '4,14s/^# //p' "$0"; exit 64 ;;
 esac
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

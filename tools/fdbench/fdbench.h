@@ -306,7 +306,7 @@ void fdb_cell(FILE *out, int width, double v);
     "[*config.limits|[ttft_ms|TTFT {ttft_ms} ms][tpot_ms|[ttft_ms|, ]TPOT {tpot_ms} ms]" \
     "[itl_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ]]ITL {itl_ms} ms]" \
     "[e2e_ms|[ttft_ms|, ][!ttft_ms|[tpot_ms|, ][!tpot_ms|[itl_ms|, ]]]E2E {e2e_ms} ms]]"
-/* Unit of the load: "requests at a time", "requests/s", "conversations/s". */
+/* What the load is counted in: "requests at a time", "requests/s", "conversations/s". */
 const char *fdb_load_unit(const struct fdb_cfg *cfg);
 
 /* Print a table of every metric; with several repeats their median, min and max. */

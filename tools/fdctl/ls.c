@@ -12,7 +12,7 @@
 
 /* The daemons of this machine: a daemon is found by its lock or socket in a runtime
  * folder (libclient/fdwhere.h) or in an instance's folder in one. Nothing here starts a
- * daemon: it only connects to the admin socket, which no socket unit listens on. */
+ * daemon: it only connects to the admin socket, which systemd does not listen on. */
 
 #define LS_MAX        256
 #define LS_TIMEOUT_MS 2000

@@ -287,7 +287,7 @@ int fct_dbl_in(const char *what, const char *text, double lo, double hi, double 
 enum fct_list {
     FCT_L_STOP,      /* texts */
     FCT_L_STOP_ID,   /* ids */
-    FCT_L_BIAS,      /* pairs [id, bits of the bias as a float] */
+    FCT_L_BIAS,      /* [id, bits of the bias as a float], ... */
     FCT_L_ALLOW,     /* lists of ids */
     FCT_L_BAD_WORD,  /* texts */
     FCT_L_BAD_IDS,   /* lists of ids, each a sequence */

@@ -8,7 +8,7 @@
 #include "daemon/common/prom.h"
 #include "tools/fdctl/lib/fct.h"
 
-/* "1.25 ms" if unit is ns, else the number. */
+/* "1.25 ms" for ns, else the number. */
 void stt_human(const char *unit, double v, char *ret, size_t ret_bytes);
 
 /* Number of rows: counters by their index in cnt_row(), then histograms. */

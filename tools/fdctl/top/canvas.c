@@ -225,7 +225,7 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
 #define N 24
 
-/* Each unit is step times the one before; the first with a number below most is used. */
+/* Each step times the one before; the first with a number below most is used. */
 static const struct scale {
     double step, most;
     int digits; /* decimals, fewer for large numbers; none in the first unit */

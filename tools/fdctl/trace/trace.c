@@ -334,7 +334,7 @@ struct follow {
     const struct fct *f;
     const struct opt *o;
     const struct trc_seg *seg;
-    struct ftr_snap snap;    /* clock, worker and bases; steps points into pair */
+    struct ftr_snap snap;    /* clock, worker and bases; its steps are those below */
     struct ftr_step pair[2]; /* the step before, and the last one; seq 0: none */
     uint64_t next, missed;
     int torn; /* times that record next could not be read */
