@@ -205,8 +205,8 @@ struct fdchat_answer {
 /* ---- answer.c: output ------------------------------------------------------------- */
 
 void ans_keep(struct fdchat_answer *a, struct ans_buf *b, const char *p, size_t n);
-void
-ans_text(struct fdchat_answer *a, const char *p, size_t n); /* as base; blanks may wait */
+void ans_text(struct fdchat_answer *a, const char *p,
+    size_t n); /* as base; blanks may be held back */
 /* Report the begin of a call of the function a->name. */
 void ans_tell(struct fdchat_answer *a);
 void ans_args(struct fdchat_answer *a, const char *p, size_t n);

@@ -109,9 +109,9 @@ rnd_filter_fn rnd_str_center, rnd_str_islower, rnd_str_isupper, rnd_str_ljust,
 typedef int rnd_test_fn(struct render *r, struct val v, const struct rnd_args *a);
 rnd_test_fn *rnd_test(const char *name, size_t n);
 
-/* Bytes of the line end at i that str.splitlines() would split at; 0: none. */
+/* Length of the line break at i, as for str.splitlines(); 0: none. */
 size_t rnd_line_end(const struct val_str *s, size_t i);
-/* spec.c. s % args; v added in the format specification s of str.format(). */
+/* spec.c. s % args; v formatted as str.format() does by the specification s, appended to b. */
 struct val rnd_percent(struct render *r, const struct val_str *s, struct val args);
 void
 rnd_add_format(struct render *r, struct val_buf *b, struct val v, const struct val_str *s);

@@ -182,7 +182,7 @@ typ_types(const struct schema *s, const char *name, const char *key)
     return TYP_STRING;
 }
 
-/* The TYP_* bit of a JSON text; 0: it is no JSON. */
+/* The TYP_* bit of a JSON text; 0: not JSON. */
 static unsigned
 type_of_text(const char *text, size_t bytes)
 {

@@ -110,7 +110,7 @@ val_steps(struct val_ctx *c, uint64_t n)
     c->steps -= n;
 }
 
-/* Is the name these n bytes? */
+/* Does the name equal these n bytes? */
 static inline int
 val_is_name(const char *name, const char *p, size_t n)
 {

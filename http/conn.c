@@ -22,7 +22,7 @@
 #define CN_DIRECT    4096          /* a body that lacks more is received in place */
 #define CN_WHOLE     (1 << 20)     /* bytes of a body before it gets room for all */
 #define CN_KEEP      512           /* most bytes of a buffer kept without a request */
-#define CN_OUT       16384         /* most bytes of a buffer reused for the next answer */
+#define CN_OUT       16384         /* a larger buffer is not kept for the next answer */
 #define CN_PACE      (4 * CN_READ) /* bytes of bodies read per ms while streams run */
 #define CN_LINGER_MS 2000
 #define CN_GRACE_MS  10000 /* time before http.min_body_rate_bytes applies to a body */

@@ -28,8 +28,8 @@
 #define COLL_BUFS          4     /* buffers of a channel: piece s uses s % COLL_BUFS */
 #define COLL_PACKET_BYTES  16384 /* most bytes that a channel sends in packets */
 
-/* Algorithm of an all-reduce: each rank sums a share; operands are sent in full; in full
- * as packets; or ahead of the sum (reduce_send()). */
+/* Algorithm of an all-reduce, one of: each rank sums a share; operands are sent whole;
+ * whole as packets; whole ahead of the sum (reduce_send()). */
 enum coll_way { COLL_SHARES, COLL_WHOLE, COLL_PACKETS, COLL_AHEAD };
 
 struct coll_channel {

@@ -10,7 +10,7 @@
 
 #include "daemon/worker/tokenizer.h"
 
-/* Path of a file in tests/parity/tok: kind is its name up to tail. */
+/* Path of tests/parity/tok/<kind><tail>. */
 static inline void
 data_path(char *out, size_t n, const char *kind, const char *tail)
 {

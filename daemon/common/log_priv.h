@@ -54,7 +54,7 @@ log_rate_take(struct log_site *s, uint64_t now_ns, uint32_t rate, uint32_t *ret_
  * over; *it is NULL at first. Returns NULL at the end. */
 struct log_site *
 log_rate_next(struct log_site **it, uint64_t now_ns, int all, uint32_t *ret_dropped);
-/* May there be dropped lines to report? Clears the mark. */
+/* Returns 1 if lines may have been dropped since the last call. */
 int log_rate_any(void);
 
 #endif

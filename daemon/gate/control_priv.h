@@ -29,7 +29,7 @@ struct ctl_conn {
     char *in;         /* in_bytes of space, n_in used */
     size_t in_bytes, n_in;
     size_t line; /* bytes of the first complete line, 0: none */
-    char *out;   /* the reply, n_out bytes, written up to out_at */
+    char *out;   /* the reply, n_out bytes, sent up to out_at */
     size_t n_out, out_at;
     int out_fd; /* sent with the reply's first byte; -1: none */
 };

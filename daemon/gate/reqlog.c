@@ -25,7 +25,7 @@ struct rql_line {
     char user[NAMES_BYTES];
 };
 
-/* Durations in ns; total and first count from submission. */
+/* Durations in ns; total and first are measured from submission. */
 struct rql_times {
     uint64_t queue, prefill, decode, total;
     uint64_t first; /* 0: no token came */

@@ -438,7 +438,7 @@ int32_t run_max_marks(const struct runner *run);
 int run_done(struct runner *run, const struct bat_rec *rec);
 /* May steps of that padded size have marks? */
 int run_can_mark(const struct runner *run, int32_t T_pad);
-/* Is the step with rec->mark past its mark? */
+/* Has the device passed rec->mark of this step? */
 int run_marked(const struct runner *run, const struct bat_rec *rec);
 /* Wait until the step is done. Returns 0 or -errno. */
 int run_wait(struct runner *run, const struct bat_rec *rec);

@@ -171,7 +171,7 @@ sums_bound(size_t best_at, size_t last)
     return best_at == last ? UINT64_MAX : (uint64_t)best_at * SUMS_FACTOR / 2;
 }
 
-/* Returns 0, an error of a device, or 1 if the time was over before the last size. */
+/* Returns 0, a device's error, or 1 if time ran out before the last size. */
 static int
 sums_choose_sizes(struct runner *run, int has_packets, uint64_t until_ns,
     struct fdk_group_ways *ret)

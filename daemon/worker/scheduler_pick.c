@@ -253,7 +253,7 @@ sch_round(struct sch_pick *p)
 
 /* ---- a step ---------------------------------------------------------------------- */
 
-/* Halve the users' prompt tokens when it is time. */
+/* Halve the users' counts of prompt tokens when that is due. */
 static void
 sch_forget(struct sch *sch, uint64_t now_ns)
 {

@@ -520,7 +520,7 @@ collective_kernel(const __grid_constant__ struct coll_space s,
         coll_channel_of(&r, s.rank)->seq = r.seq;
 }
 
-/* Transfers between copies. A is the type of the operation's arguments. Their batch is a
+/* Transfers between copies of the model. A is the type of the operation's arguments. Their batch is a
  * host struct, so it is passed by value and only the arrays it points to are read. */
 template<typename A>
 static __global__ void __launch_bounds__(THREADS)

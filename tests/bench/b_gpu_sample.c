@@ -1,12 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sampling of the CUDA backend by number of rows and options, in a recorded graph:
- * launches with different logits in turn (64 rows of them for small batches, which are
- * also cached in a real step, as its last matrix product has just written them), and the
- * time to read the logits once at the device's peak read rate.
- * Usage: b_gpu_sample [-w
- * WIDTH] (of the logits' normal distribution, 2.5)
+ * Sampling of the CUDA backend by number of rows and options, in a recorded graph.
+ * Launches use different logits in turn; small batches use 64 rows of them, which stay in
+ * the cache, as in a real step, whose last matrix product has just written them. Also the
+ * time to read the logits once at the device's peak rate.
+ * Usage: b_gpu_sample [-w WIDTH] (of the logits' normal distribution, 2.5)
  */
 #include "config.h"
 

@@ -5,7 +5,7 @@
  * back and forth through two cache lines.
  *
  * A sample is the mean of BATCH round trips, so that reading the clock does not matter.
- * The cost of a cache line depends on its page (the slice of the last-level cache) by a
+ * The cost of a cache line varies with its page (the slice of the last-level cache) by a
  * factor of two. So bare and ring run REPEAT times in turn, each time in new pages, and
  * the medians of the runs' p50 and p99 count. The parked figures sleep in FUTEX_WAIT on
  * both sides of every trip, each trip a sample.

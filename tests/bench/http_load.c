@@ -48,7 +48,7 @@ struct stream {
     int fd;
     uint64_t sent_ns, last_ns; /* time of the request; of its last event, 0: none yet */
     char tail[8];              /* the last bytes received, as the end may be split */
-    size_t left; /* bytes missing of a whole answer's body; SIZE_MAX: no head yet */
+    size_t left; /* body bytes still to come (not of a stream); SIZE_MAX: no head yet */
     char head[4096];
     size_t n_head;
 };

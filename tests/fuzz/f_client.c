@@ -53,7 +53,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* bytes: size of the mapping that the file still covers */
+/* bytes: how much of the mapping the file still covers */
 struct region {
     int fd;
     unsigned char *map;

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as the header of a safetensors file, the first eight are the size of the
- * data: refused with a code, or the tensors cover the data exactly.
+ * Any bytes as a safetensors header, after eight bytes that are the size of the data:
+ * refused with a code, or the tensors cover the data exactly.
  */
 #include "config.h"
 

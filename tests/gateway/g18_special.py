@@ -37,7 +37,7 @@ def main():
     # a role and the name of a tool are also text of the request
     talk = {"messages": [{"role": NAME, "content": "a"}]}
     assert ids("/tokenize", talk).count(special[0]) == (1 if LITERAL else 2)
-    # in a complete prompt the client may use special tokens itself
+    # in a raw prompt the client may use special tokens itself
     assert ids("/tokenize", {"prompt": f"a{NAME}", "add_special_tokens": False})[-1] == special[0]
     status, _, j = ask("/v1/completions", {"prompt": f"a{NAME}", "max_tokens": 1, "return_token_ids": True})
     assert j["choices"][0]["prompt_token_ids"][-1] == special[0], j

@@ -114,7 +114,7 @@ answers(const char *dir, const char *backend, int graph, int depth, int any_orde
     sim_free(s);
 }
 
-/* Largest difference of the logprobs of equal tokens after equal tokens. */
+/* Largest difference of the logprobs of equal tokens that follow equal tokens. */
 static float
 noise(const struct run *ref, const struct run *got)
 {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The acceptance of collectives by name: b1 to b11 (b12, the first request after a start,
+ * Acceptance tests of the collectives: b1 to b11 (b12, the first request after a start,
  * is in tests/sim/s_groups). Each prints a summary. FDD_LONG: every size and count;
  * otherwise samples.
  *

@@ -206,7 +206,7 @@ parts_of_rows(void **state)
         }
 }
 
-/* Every stored value gives the exact product with a power of two. */
+/* Every stored value times a power of two is exact. */
 static void
 every_value(void **state)
 {

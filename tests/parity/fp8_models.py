@@ -73,7 +73,7 @@ MODELS = {
         quantize=block, kind=torch.float32, end="_scale_inv", plain=[],
         config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                 "weight_block_size": [128, 128]}),
-    # Static scales of activations are there, and without use.
+    # Static scales of activations are present but unused.
     "llama-fp8-tensor": dict(
         make=f"{SMALL} --hidden 64 --ffn 96 --attention-bias --seed 22",
         quantize=tensor, kind=torch.float32, end="_scale", plain=["lm_head"], inputs=True,

@@ -10,7 +10,7 @@ static struct go_step s;
 static const int rows[] = { 1, 2, 8, 33, 128, 640, 2048 };
 static const int widths[] = { 256, 2048, 4096, 5120 };
 
-/* Fills in the buffers of a for T rows of C. */
+/* Fills in a's buffers, for T rows of C. */
 static void
 run_norm(struct fdk_rmsnorm_args a, int add)
 {

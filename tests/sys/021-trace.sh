@@ -112,7 +112,7 @@ printf '%s\n' "$out" >"$dir/t.json"
 true_of 'd["steps"][0]["step"] == 10 and len(d["steps"]) == '$((last - 9))
 at=$(json_all 'd["steps"][50]["unix_ns"]')
 day=$(TZ=UTC0 date -d "@$((at / 1000000000))" +%H:%M:%S).$(printf %09d $((at % 1000000000)))
-# to the nanosecond but for two clocks read one after the other
+# to the nanosecond, except that two clocks are read one after the other
 TZ=UTC0 ctl trace --since "$day" --json >"$dir/t.json" || fail "--since $day"
 true_of '40 <= d["steps"][0]["step"] <= 80'
 slow_us=$(json_all 'sorted(s["device_us"] for s in d["steps"])[-5]')

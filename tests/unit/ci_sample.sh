@@ -14,7 +14,7 @@ for s in .ci/run tests/check-long; do
     [ $? = 64 ] || fail "$s no-such-phase: $out"
     "$src/$s" --help | grep -q mutants || fail "$s --help names no phases"
 done
-# tests that the sanitizers run in CI are listed with a reason, and exist
+# the list of tests that the sanitizers run in CI has a reason for each, and each exists
 while read -r name san why; do
     [ -n "$why" ] || fail "tests/san.list: $name: no reason"
     for n in ${name//,/ }; do

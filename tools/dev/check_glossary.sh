@@ -97,7 +97,7 @@ never='beside|anew|so many|nobody|what waits|whoever|made step|company|drain rat
 never="$never|cards?|ceilings?|share of the ceiling|structural lie|side request|side requests|let go of"
 for f in doc/*.md AUTHORS CHANGELOG.md CONTRIBUTING.md SECURITY.md; do
     { [ -e "$f" ] && [ "$f" != $gloss ]; } || continue
-    # leave out lines between ```: they have names of code
+    # leave out lines between ```: they name code
     hits=$(awk '/^```/ { c = !c } c { $0 = "" } { print }' "$f" | grep -niwE "$never") && say "$f: old words ($gloss):
 $hits"
 done

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sums, orders and extremes over a block and over a cluster. For sample.cu only.
+ * Sums, sorts and extremes over a block and over a cluster. For sample.cu only.
  */
 #ifndef FDD_KERNELS_CUDA_GENERIC_SAMPLE_REDUCE_CUH
 #define FDD_KERNELS_CUDA_GENERIC_SAMPLE_REDUCE_CUH
