@@ -201,7 +201,7 @@ jsn_number(struct jsn_in *in)
         while (in->at < in->n && in->p[in->at] >= '0' && in->p[in->at] <= '9')
             in->at++;
         if (in->at == digits)
-            jsn_bad(in, "a number without digits behind its point");
+            jsn_bad(in, "a number without digits after its point");
     }
     if (in->at < in->n && (in->p[in->at] == 'e' || in->p[in->at] == 'E')) {
         real = 1;
@@ -333,7 +333,7 @@ jsn_read(struct val_ctx *c, const char *p, size_t n, int marked)
 
     jsn_space(&in);
     if (in.at < in.n)
-        jsn_bad(&in, "more behind the value");
+        jsn_bad(&in, "more after the value");
     return v;
 }
 

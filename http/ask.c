@@ -354,11 +354,11 @@ read_formats(struct ask *a, struct problem *bad)
 
     if (i != JR_NONE && !jr_is(j, jr_member(j, i, "type"), "text"))
         return prb_field(bad, "response_format",
-            "response_format takes {\"type\": \"text\"} alone; guided decoding is not offered");
+            "response_format takes only {\"type\": \"text\"}; guided decoding is not offered");
     for (uint32_t k = m + 1; m != JR_NONE && k < j->node[m].next; k = j->node[k].next)
         is_text &= jr_is(j, k, "text");
     if (m != JR_NONE && (jr_type(j, m) != JR_ARRAY || !is_text))
-        return prb_field(bad, "modalities", "modalities takes [\"text\"] alone");
+        return prb_field(bad, "modalities", "modalities takes only [\"text\"]");
     return 0;
 }
 
@@ -547,7 +547,7 @@ read_template(struct ask *a, struct problem *bad)
     if (a->continue_final == 1 && a->add_generation_prompt == 1)
         return prb_field(bad, "continue_final_message",
             "continue_final_message and add_generation_prompt are both true; a message that "
-            "goes on has no new turn behind it");
+            "goes on has no new turn after it");
     return 0;
 }
 

@@ -231,7 +231,9 @@ read_header(struct h1 *h, const char *p, struct h1_str name, struct h1_str v)
         break;
     case HDR_EXPECT:
         h->wants_continue = 1;
-        return h1_same(p, v, "100-continue") ? 0 : refuse(h, 417, "an unknown expectation");
+        return h1_same(p, v, "100-continue")
+            ? 0
+            : refuse(h, 417, "an unknown Expect header");
     case HDR_CONNECTION:
         read_connection(h, p, v);
         break;

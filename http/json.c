@@ -258,7 +258,7 @@ key(struct jr_in *in)
         return rc;
     blanks(in);
     if (in->at >= in->n || in->p[in->at] != ':')
-        return bad(in, "no colon behind a key");
+        return bad(in, "no colon after a key");
     in->at++;
     return 0;
 }

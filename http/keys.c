@@ -56,7 +56,7 @@ read_key(char *line, struct key *k)
         return "does not begin with 64 hex digits: printf %s KEY | sha256sum";
     w = strtok_r(NULL, " \t\r\n", &save);
     if (w == NULL || strlen(w) >= sizeof(k->name) || strchr(w, '=') != NULL)
-        return "has no name of at most 63 bytes behind the hash";
+        return "has no name of at most 63 bytes after the hash";
     (void)snprintf(k->name, sizeof(k->name), "%s", w);
     while ((w = strtok_r(NULL, " \t\r\n", &save)) != NULL) {
         if (strncmp(w, "user=", 5) == 0 && read_number(w + 5, UINT32_MAX, &v) == 0 &&

@@ -43,7 +43,7 @@ system_text(struct itm_talk *t, uint32_t i, struct buf *ret)
         if (!jr_is(j, jr_member(j, k, "type"), "text") ||
             jr_type(j, jr_member(j, k, "text")) != JR_STRING)
             rc = prb_field(t->bad, "system",
-                "system takes blocks of type text alone, whose text is a string");
+                "system takes only blocks of type text, whose text is a string");
         else if (one.n > 0 && strncmp(one.p, "x-anthropic-billing-header", 26) != 0) {
             buf_str(ret, ret->n > 0 ? "\n" : "");
             buf_add(ret, one.p, one.n);

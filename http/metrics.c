@@ -153,7 +153,7 @@ met_print(const struct gw *g, struct buf *b)
     one(b, "fdd_http_connections_total", "counter", "Connections accepted.", m->accepted);
     one(b, "fdd_http_refused_total", "counter",
         "Connections closed at once: their address had http.max_per_address.", m->refused);
-    one(b, "fdd_http_events_total", "counter", "Events of streams.", m->events);
+    one(b, "fdd_http_events_total", "counter", "SSE events sent.", m->events);
     one(b, "fdd_http_sends_total", "counter", "send() calls.", m->sends);
     one(b, "fdd_http_sent_bytes_total", "counter", "Bytes sent.", m->bytes);
     one(b, "fdd_http_left_total", "counter",

@@ -107,7 +107,7 @@ take_call(struct talk *t, uint32_t i)
         jr_type(j, jr_member(j, i, "call_id")) != JR_STRING ||
         jr_type(j, jr_member(j, i, "arguments")) != JR_STRING)
         return prb_field(t->out.bad, "input",
-            "input holds a function_call without name, call_id or arguments as strings");
+            "input holds a function_call without string name, call_id or arguments");
     begin_turn(t, 0);
     buf_str(&t->calls, t->calls.n > 0 ? ",{" : "{");
     buf_str(&t->calls, "\"type\":\"function\"");
@@ -234,7 +234,7 @@ put_others(const struct jr *j, struct buf *b, struct problem *bad)
         for (uint32_t k = include + 1; k < j->node[include].next; k = j->node[k].next)
             if (!jr_is(j, k, "reasoning.encrypted_content"))
                 return prb_field(bad, "include",
-                    "include takes reasoning.encrypted_content, which is null here, alone");
+                    "include takes only reasoning.encrypted_content, which is null here");
     return 0;
 }
 

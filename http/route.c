@@ -207,7 +207,7 @@ rt_handle(struct conn *c)
         conn_problem(c, &bad);
         return;
     }
-    (void)prb_set(&bad, 405, "method", "%s takes %s alone", other->path, other->method_name);
+    (void)prb_set(&bad, 405, "method", "%s takes only %s", other->path, other->method_name);
     {
         struct buf b = { NULL };
 

@@ -68,7 +68,7 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
             e->arg == 0 ? ": the prompt is empty"
                         : ": text and ids are both set: give one of them");
     else if (e->code == FDP_E_BAD_TEXT && e->detail == FDP_D_SPANS)
-        snprintf(buf, n, ": the range of spans at byte %u cuts a character",
+        snprintf(buf, n, ": the range of spans at byte %u splits a character",
             (unsigned)e->arg);
     else if (e->code == FDP_E_BAD_TEXT && e->detail != FDP_D_NONE)
         snprintf(buf, n, ": byte %u of %s", (unsigned)e->arg, what);
@@ -77,8 +77,7 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
     else if (bad && e->detail == FDP_D_SET && e->arg == FDP_S_PROMPT_LOGPROBS)
         snprintf(buf, n, ": prompt_from needs prompt_logprobs");
     else if (unbound && e->detail == FDP_D_PRIOR)
-        snprintf(buf, n,
-            ": %u prior_ids, which need n and best_of of 1 and room in max_new",
+        snprintf(buf, n, ": %u prior_ids need n = best_of = 1 and room in max_new",
             (unsigned)e->arg);
     else if (unbound && e->detail == FDP_D_USER)
         snprintf(buf, n,
@@ -88,7 +87,7 @@ special_text(const struct fdc_error *e, const char *what, char *buf, size_t n)
         snprintf(buf, n,
             e->arg == 0 ? ": a range of spans is empty" : ": spans without a text");
     else if (unbound && e->detail == FDP_D_MIN_NEW && e->arg != 0)
-        snprintf(buf, n, ": %s is %u, at most 0", what, (unsigned)e->arg);
+        snprintf(buf, n, ": %s is %u, must be 0", what, (unsigned)e->arg);
     else if (unbound && e->arg == 0 &&
         (e->detail == FDP_D_MIN_NEW || e->detail == FDP_D_ALLOWED ||
             e->detail == FDP_D_BAD_WORDS))

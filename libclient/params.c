@@ -62,8 +62,8 @@ copy_sized(void *out, size_t out_size, const void *in, size_t least, const char 
 
     memcpy(&size, in, sizeof(size));
     if (size < least)
-        return fdc__explain(o, FDP_E_INVAL, "%s.size is %u, at least %zu", what, size,
-            least);
+        return fdc__explain(o, FDP_E_INVAL, "%s.size is %u, must be at least %zu", what,
+            size, least);
     memcpy(out, in, size < out_size ? size : out_size);
     for (size_t i = out_size; i < size; i++)
         if (((const unsigned char *)in)[i])

@@ -59,7 +59,7 @@ parse_uuid(const char *entry, const char *uuid, struct dvl_dev *d, char *err,
 
         if (i == HEX_CHARS)
             return refuse(err, err_bytes,
-                "\"%s\": a UUID has %d characters behind %.4s, "
+                "\"%s\": a UUID has %d characters after %.4s, "
                 "this one has %zu",
                 entry, HEX_CHARS, uuid, strlen(hex));
         if (is_dash ? hex[i] != '-' : !isxdigit((unsigned char)hex[i]))
@@ -138,7 +138,7 @@ parse_cpu(const char *entry, const char *what, struct dvl *l, char *err, size_t 
 
     if (n < 1 || n > DVL_MAX)
         return refuse(err, err_bytes,
-            "\"%s\": behind cpu: stands how many virtual devices, "
+            "\"%s\": the number after cpu: counts virtual devices, "
             "1 to %d",
             entry, DVL_MAX);
     if (l->n > 0)
@@ -311,8 +311,8 @@ dvl_check(const char *list, enum par_device_backend backend, int64_t test_entry,
         return rc;
     if (l.kind != DVL_NONE && !fits(l.kind, backend))
         return refuse(err, err_bytes,
-            "\"%s\" does not fit device.backend = %s; leave the "
-            "one empty, or set the other to %s",
+            "\"%s\" does not fit device.backend = %s; clear it, "
+            "or set device.backend to %s",
             list, par_device_backend_words[backend],
             par_device_backend_words[l.kind == DVL_CUDA ? PAR_DEVICE_BACKEND_CUDA
                                                         : PAR_DEVICE_BACKEND_CPU]);

@@ -87,9 +87,9 @@ par_print_ini(FILE *f)
         "#\n"
         "# Each line shows a parameter with its default; remove the ';' to change it.\n"
         "# A line that begins with # or ; is a comment, and so is what follows \" ;\"\n"
-        "# behind a value. %s reads this file at its start and at SIGHUP; parameters\n"
+        "# after a value. %s reads this file at its start and at SIGHUP; parameters\n"
         "# marked (restart) are only read at the start. Numbers take units: 8GB, 32k,\n"
-        "# 30s. Files of %s.ini.d are read behind this one; lists add up.\n",
+        "# 30s. Files of %s.ini.d are read after this one; lists add up.\n",
         par_program, par_program, par_about, par_program, par_program, par_program);
     for (i = 0; i < par_n_defs; i++) {
         const struct par_def *d = &par_defs[i];

@@ -144,7 +144,7 @@ line_is_ok(struct reader *rd, const char *p, int num)
             fail(rd, "a section or key of that length does not exist");
         else if (!is_comment(strchr(p, ']') + 1)) {
             par_mark_like(strchr(p, ']') + 1, rd->bad);
-            fail(rd, "text behind ']'; what is set stands in lines of its own");
+            fail(rd, "text after ']'; write each parameter on a line of its own");
         }
         return !rd->skip;
     }

@@ -77,7 +77,7 @@ par_bad_value(const char *name, const char *value, char *err, size_t err_bytes,
     va_end(ap);
     snprintf(err, err_bytes, "%s = %s: %s%s", name,
         value[0] == '\0' ? "(nothing)" : par_show(value, shown, sizeof(shown)), reason,
-        strstr(value, " #") != NULL ? "; a comment behind a value begins with \" ;\"" : "");
+        strstr(value, " #") != NULL ? "; a comment after a value begins with \" ;\"" : "");
     return -EINVAL;
 }
 

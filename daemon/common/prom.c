@@ -382,7 +382,7 @@ prm_own(struct prm *p)
 static const struct {
     const char *name, *kind, *help;
 } prc_rows[PRC_N] = {
-    { "resident_memory_bytes", "gauge", "Memory of the process that is in RAM" },
+    { "resident_memory_bytes", "gauge", "Resident memory of the process" },
     { "virtual_memory_bytes", "gauge", "Address space of the process" },
     { "cpu_seconds_total", "counter", "CPU time of the process, user and system" },
     { "threads", "gauge", "Threads of the process" },
@@ -506,7 +506,7 @@ prm_print(FILE *out, const struct cnt_seg *s, unsigned names, const char *label)
     prm_escape(s->model, model, sizeof(model));
     snprintf(p.model, sizeof(p.model), "model_name=\"%s\"", model);
     prm_head(&p, "fdd_", "start_time_seconds", "gauge",
-        "When the daemon started, since 1970");
+        "Start time of the daemon, Unix seconds");
     prm_ns(s->t_start_ns, text, sizeof(text));
     prm_sample(&p, "", "", "", "", text);
     prm_head(&p, "fdd_", "worker_generation", "gauge",

@@ -114,7 +114,7 @@ wrk_build(struct worker *w, char *err, size_t err_bytes)
 
     if (ranks.n_split != 1 && !wrk_on_cpu(w)) {
         (void)snprintf(err, err_bytes,
-            "parallel.reference_splits = %d: the cpu backend alone adds in the order of ranks; "
+            "parallel.reference_splits = %d: only the cpu backend adds in the order of ranks; "
             "set device.backend = cpu, or leave it at 1",
             ranks.n_split);
         return -EINVAL;
@@ -210,7 +210,7 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
     if (rc == -ENOTSUP && !named) {
         n = strlen(err);
         (void)snprintf(err + n, err_bytes - n,
-            "; token ids alone are served from a "
+            "; only token ids are served from a "
             "folder with links to config.json and the weights only");
     }
     if (rc == -ENOENT && !named) {

@@ -296,7 +296,7 @@ dec_one(struct dec_load *d, const uint8_t *s, size_t n, unsigned place, uint32_t
 static int
 dec_refuse(struct dec_load *d, const char *type)
 {
-    return tok_ld_err(d->ld, -ENOTSUP, "decoder type \"%.60s\" behind %s is not supported",
+    return tok_ld_err(d->ld, -ENOTSUP, "decoder type \"%.60s\" after %s is not supported",
         type, d->fused ? "Fuse or ByteLevel" : "ByteFallback");
 }
 

@@ -202,9 +202,9 @@ ld_outline(struct tok_ld *ld, const char *buf, size_t n, json_t **ret)
     if (tok_js_peek(&js) != '{' && js.at < n && tok_js_skip(&js))
         return tok_ld_err(ld, -EINVAL, "the top level is not an object");
     if (!js.why && ld_members(&js, top) && tok_js_peek(&js))
-        js.why = "text behind the end";
+        js.why = "text after the end";
     if (!js.why && js.at < n)
-        js.why = "text behind the end";
+        js.why = "text after the end";
     if (js.why)
         return ld_syntax(ld, &js);
     if (!ld->vocab.n && config.n && vocab.n) {

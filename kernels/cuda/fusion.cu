@@ -180,8 +180,7 @@ gemm_takes_op(const struct cu_dev *d, const struct fdk_gemm_args *a, char *why,
     if (!cu_gemm_slow(d, a))
         return 0;
     if (fdk_is_quant(a->w_dtype) && !d->sm90a)
-        return say(1, why, why_bytes, "quantized weights fast on compute capability 9.0 "
-            "alone");
+        return say(1, why, why_bytes, "quantized weights fast only on compute capability 9.0");
     if (fdk_is_quant(a->w_dtype))
         return say(1, why, why_bytes, "quantized weights fast where K is a multiple of "
             "32, with scales per row or per a multiple of 32 elements");
@@ -198,7 +197,7 @@ attention_takes_op(const struct cu_dev *d, const struct fdk_attention_args *a, c
     }
     if (cu_attention_slow(d, a))
         return say(1, why, why_bytes, !d->sm90a ?
-            "attention fast on compute capability 9.0 alone" :
+            "attention fast only on compute capability 9.0" :
             "head dimensions of 64, 80, 96, 128, 192, 256 fast, with bf16 activations, KV in "
             "bf16, i8, f8e4m3 and kv.block_size a power of two from 16 on");
     return 0;

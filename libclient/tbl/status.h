@@ -9,7 +9,7 @@
  */
 FDP_STATUS(OK,             0, OK,      0, "success")
 FDP_STATUS(E_PROTO,       -1, SESSION, 0, "protocol violation, session closed")
-FDP_STATUS(E_VERSION,     -2, SESSION, 0, "client and daemon speak no common protocol version or feature")
+FDP_STATUS(E_VERSION,     -2, SESSION, 0, "client and daemon share no protocol version or feature")
 FDP_STATUS(E_PERM,        -3, SESSION, 0, "permission denied by the daemon's configuration")
 FDP_STATUS(E_SLOW,        -4, SESSION, 0, "client did not read its completions in time")
 FDP_STATUS(E_BAD_PARAM,  -10, REQUEST, 0, "a request parameter is malformed or out of range")

@@ -41,7 +41,7 @@ if [ -e "$DEMO/model.safetensors" ]; then
     cp "$DEMO/model.safetensors" "$dir/m/"
     echo '{"pre_tokenizer":{"type":"UnicodeScripts"},"model":{"type":"BPE","vocab":{},"merges":[]}}' \
         >"$dir/m/tokenizer.json"
-    try 78 'tokenizer\.json.*"UnicodeScripts".*ids alone' --set model.path="$dir/m"
+    try 78 'tokenizer\.json.*"UnicodeScripts".*only token ids' --set model.path="$dir/m"
     # errors of a start are errors of --check too
     expect 65 "$WORKER" --check "$dir/m"
     has "$out" "$dir/m/tokenizer\.json.*\"UnicodeScripts\""

@@ -151,7 +151,7 @@ expect 0 ctl debug --level trace sched,batch,kv,ring,selfcheck
 for two in "kill-worker --level debug" "panic kill-worker" "selfcheck +kv" "--topic gate=debug selfcheck"; do
     # shellcheck disable=SC2086
     expect 64 ctl debug $two
-    has "$out" 'stands alone'
+    has "$out" 'can only be combined with --group'
 done
 expect 0 ctl debug --group 0 selfcheck --json
 ids=$(ctl tokenize -p "$prompt" --json | json '" ".join(map(str, d["ids"]))') || fail "tokenize"

@@ -374,20 +374,20 @@ t_error_texts(void **state)
         { { .detail = FDC_D_SET, .arg = 512 }, ": prompt_from needs prompt_logprobs" },
         { { .detail = FDC_D_SET, .arg = 256, .item = 12 }, ": logprob_ids needs logprobs" },
         { { .detail = FDC_D_SET, .arg = 1u << 31 }, ": set is 2147483648" },
-        { { .detail = FDC_D_PRIOR, .arg = 5 }, ": 5 prior_ids, which need n and best_of of" },
+        { { .detail = FDC_D_PRIOR, .arg = 5 }, ": 5 prior_ids need n = best_of = 1" },
         { { .detail = FDC_D_PRIOR, .arg = 5, .limit = 4 }, ": prior_ids is 5, at most 4" },
         { { .detail = FDC_D_USER, .arg = 7 }, ": user is 7, but ipc.trusted_users" },
         { { .detail = FDC_D_SPANS }, ": a range of spans is empty" },
         { { .detail = FDC_D_SPANS, .arg = 1, .limit = 2 }, ": spans is 1, at least 2" },
         { { .detail = FDC_D_SPANS, .arg = 3 }, ": spans without a text" },
-        { { .detail = FDC_D_MIN_NEW, .arg = 1 }, ": min_new is 1, at most 0" },
+        { { .detail = FDC_D_MIN_NEW, .arg = 1 }, ": min_new is 1, must be 0" },
         { { .detail = FDC_D_ALLOWED }, ": allowed_ids leaves no token to choose" },
         { { .detail = FDC_D_REASONING, .arg = 5 },
             ": open_id and close_id of reasoning are both 5" },
         { { .code = FDC_E_BAD_TEXT, .detail = FDC_D_STOP, .arg = 3, .item = 4 },
             ": byte 3 of stop of item 4 (stop_string)" },
         { { .code = FDC_E_BAD_TEXT, .detail = FDC_D_SPANS, .arg = 3, .item = 13 },
-            ": the range of spans at byte 3 cuts a character" },
+            ": the range of spans at byte 3 splits a character" },
     };
 
     (void)state;

@@ -102,7 +102,7 @@ test_dead(void **state)
     ops->close(ctx);
     args.device = twice;
     assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
-    assert_non_null(strstr(err, "virtual device 3 asked for"));
+    assert_non_null(strstr(err, "virtual device 3: numbers are 0 to"));
     args.device = far;
     assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
     args.n_device = FDK_MAX_DEVICES + 1;

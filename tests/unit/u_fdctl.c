@@ -222,7 +222,7 @@ test_ids(void **state)
         "line 1: '99999999999999999999999': not a token id (a whole number from 0 to "
         "4294967295)");
     ids_bad("[1, 2", "line 1: the list has no ']'");
-    ids_bad("[1] 2", "line 1: '2': behind the end of the list");
+    ids_bad("[1] 2", "line 1: '2': after the end of the list");
     ids_bad("[[1]]",
         "line 1: '[1': not a token id (a whole number from 0 to "
         "4294967295)");

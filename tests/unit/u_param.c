@@ -155,7 +155,7 @@ test_numbers(void **state)
         "unit 'k' does not fit; write a number of sequences without a unit");
     REFUSED(set(ps, "sched.max_num_seqs", "8 # few"), -EINVAL,
         "sched.max_num_seqs = 8 # few: not a whole number; "
-        "a comment behind a value begins with \" ;\"");
+        "a comment after a value begins with \" ;\"");
     REFUSED(set(ps, "sched.max_num_seqs", ""), -EINVAL,
         "sched.max_num_seqs = (nothing): not a whole number");
     REFUSED(set(ps, "sched.max_num_seqs", "1.5"), -EINVAL,

@@ -247,8 +247,8 @@ text_behind_a_section(void **state)
         "max_num_seqs = 7\n");
     assert_int_equal(load(f), -EINVAL);
     assert_string_equal(f->said,
-        "E D/fdd.ini:1: text behind ']'; what is set stands in lines of its own\n"
-        "E D/fdd.ini:2: text behind ']'; what is set stands in lines of its own\n");
+        "E D/fdd.ini:1: text after ']'; write each parameter on a line of its own\n"
+        "E D/fdd.ini:2: text after ']'; write each parameter on a line of its own\n");
     assert_int_equal(par_get(f->ps)->sched_max_num_seqs, 7);
     assert_string_equal(where(f, "max_num_seqs"), "D/fdd.ini:5");
 }

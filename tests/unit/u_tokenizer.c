@@ -294,7 +294,7 @@ static const struct refusal refusals[] = {
     { "[]", -EINVAL, "not an object" },
     { "{\"version\":\"2.0\"}", -ENOTSUP, "version" },
     { "{\"model\":{},\"model\":{}}", -EINVAL, "duplicate" },
-    { "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}} x", -EINVAL, "text behind the end" },
+    { "{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}} x", -EINVAL, "text after the end" },
     { "{\"model\":{\"vocab\":{\"a\":0,},\"merges\":[]}}", -EINVAL,
         "line 1 column 26: expected a string" },
     { "{\"model\":{\"vocab\":{\"a\":\n01},\"merges\":[]}}", -EINVAL, "line 2 column 1: " },

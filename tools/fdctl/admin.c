@@ -270,7 +270,7 @@ memory_of_all(struct fct *f, void *args)
 }
 
 static const struct fct_opt memory_opts[] = {
-    FCT_ASK('g', "group", "N", CNT_MAX_GROUPS - 1, "of this group alone (of all)"), JSON
+    FCT_ASK('g', "group", "N", CNT_MAX_GROUPS - 1, "of this group only (of all)"), JSON
 };
 ASKS(memory, "fdctl memory [--group N] [--json]",
     "Every buffer of the worker by where it is: bytes planned, in use and free, "
@@ -569,8 +569,8 @@ debug_question(int argc, char **argv, json_t *q, int *ret_json)
     }
     /* only "cmd", the act and perhaps "group" are allowed together */
     if (act != NULL && json_object_size(q) > 2 + (json_object_get(q, "group") != NULL))
-        return fct_usage("debug: %s stands alone, or with --group; give one after another",
-            act);
+        return fct_usage(
+            "debug: %s can only be combined with --group; ask one thing at a time", act);
     return 0;
 }
 

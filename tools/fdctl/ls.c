@@ -136,7 +136,7 @@ static const struct fct_opt opts[] = { FCT_FLAG(0, "json", json, "the list as JS
 static const struct fct_line line = FCT_LINE("fdctl ls [--json]",
     "The daemons of this machine, those that ended without tidying up too: in\n"
     "/run/fdd, $XDG_RUNTIME_DIR/fdd, $FDD_RUNTIME_DIR and the folders of instances\n"
-    "there; with --runtime-dir in that folder alone.",
+    "there; with --runtime-dir only in that folder.",
     opts, .hint = FCT_HINT_USAGE);
 
 int

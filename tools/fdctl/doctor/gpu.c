@@ -87,8 +87,7 @@ check_driver(struct doc *d)
             n_pci, n_pci == 1 ? "" : "s");
     else if (d->nvml == NULL)
         doc_add(d, DOC_NOTE, "driver",
-            "no NVIDIA GPU" FIX
-            "nothing to fix: device.backend = auto serves on the processor");
+            "no NVIDIA GPU" FIX "nothing to fix: device.backend = auto serves on the CPU");
     if (d->nvml == NULL)
         return 0;
     rc = d->nvml->init();
@@ -338,7 +337,7 @@ check_modes(struct doc *d, struct gpu *g)
             (void)ASK(ecc_errors, g->dev, 1, 0, &errors);
         if (v != 0 || errors > 0)
             doc_add(d, errors > 0 ? DOC_FAIL : DOC_OK, "ecc",
-                "on, %llu errors beyond repair" FIX
+                "on, %llu uncorrectable errors" FIX
                 "its memory fails: sudo nvidia-smi -i %u -r; if they come back, "
                 "have it replaced",
                 errors, g->i);

@@ -103,7 +103,7 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
             snprintf(word, sizeof(word), "%.*s", (int)(len > 40 ? 40 : len), text + i);
             snprintf(err, err_bytes, "line %zu: '%s': %s", line,
                 par_show(word, shown, sizeof(shown)),
-                closed ? "behind the end of the list"
+                closed ? "after the end of the list"
                        : "not a token id (a whole number from 0 to 4294967295)");
             rc = -EINVAL;
         } else if (fct_room(&ids, n_ids + 1, &cap, sizeof(*ids)) != 0) {
