@@ -12,9 +12,9 @@
 AsyncClient has the same methods for asyncio. doc/python.md describes both, fdclient(3)
 the parameters, which have the names of struct fdc_params and struct fdc_submit_opts.
 
-Threads: every thread may use a Client; one thread at a time reads a stream, any thread
-cancels or closes it. ctypes releases the GIL during a call of the library, so a thread
-that waits for tokens delays no other. An AsyncClient belongs to its event loop.
+Threads: any thread may use a Client. Only one thread at a time may read a stream; any
+thread may cancel or close it. ctypes releases the GIL during a call of the library, so
+a thread that waits for tokens delays no other. An AsyncClient belongs to its event loop.
 fork(): in the child, every call on the parent's Client raises Forked, and close() only
 releases memory and descriptors there. The child opens a Client of its own.
 """
@@ -286,11 +286,12 @@ _FLOAT_DETAILS = frozenset(("temperature", "top_p", "min_p", "presence_penalty",
 
 
 class Error(Exception):
-    """What the daemon or the library refused, or why a request ended early.
+    """A refusal by the daemon or the library, or the reason why a request ended early.
 
     The text is a sentence. Attributes: status (negative) and its name ("E_BAD_PARAM"),
-    detail (the parameter, or None), value (what it was) and limit (the bound, or None),
-    retryable, retry_after_ms (0: not known), os_error (errno behind E_CONNECT, or 0)."""
+    detail (the parameter, or None), value (the refused one) and limit (the bound, or
+    None), retryable, retry_after_ms (0: unknown), os_error (the errno that caused
+    E_CONNECT, or 0)."""
     status: int
     name: str
     detail: Optional[str] = None
@@ -311,7 +312,7 @@ class Error(Exception):
 
 
 class TimedOut(Error, TimeoutError):
-    """It did not arrive within the timeout; a request that generates is cancelled."""
+    """The timeout expired. generate() and generate_many() cancel their requests."""
 
 
 class Cancelled(Error):
@@ -319,15 +320,15 @@ class Cancelled(Error):
 
 
 class ConnectFailed(Error, ConnectionError):
-    """There is no daemon at this path, or it may not be used."""
+    """No daemon listens at this path, or this process may not use it."""
 
 
 class Disconnected(Error, ConnectionError):
-    """The daemon is not there any more. Open another Client, or open with reconnect."""
+    """The connection to the daemon is lost. Open another Client, or use reconnect."""
 
 
 class Forked(Error):
-    """The Client belongs to the parent process. Open one here."""
+    """The Client belongs to the parent process. Open another one in this process."""
 
 
 _CLASSES: Dict[int, Type[Error]] = {
@@ -425,7 +426,7 @@ class Logprobs(NamedTuple):
 
 
 class TokenText(NamedTuple):
-    """Texts of the tokens of the event of logprobs before it."""
+    """Texts of the tokens of the previous event Logprobs or PromptLogprobs."""
     sample: int
     position: int
     texts: List[bytes]
@@ -457,7 +458,7 @@ Event = Union[Accepted, PromptIds, PromptText, PromptLogprobs, Ids, Text, Logpro
 
 
 class Sample:
-    """One answer: text, ids, finish, logprobs (a list for each token), specials."""
+    """One answer: text, ids, finish, logprobs (a list per token), specials."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -475,7 +476,7 @@ class Sample:
 
     @property
     def finish(self) -> Optional[str]:
-        """"stop", "length" and so on, or None if it did not end."""
+        """"stop", "length" and so on, or None if the sample has not ended."""
         return self.end.finish if self.end else None
 
     def __repr__(self) -> str:
@@ -483,8 +484,8 @@ class Sample:
 
 
 class Result:
-    """All that a request gave: its samples, and text, ids, finish and logprobs of the
-    first of them; usage and seed; what was asked for of the prompt."""
+    """The output of a request: its samples; text, ids, finish and logprobs of the first
+    sample; usage and seed; the requested data of the prompt."""
 
     def __init__(self) -> None:
         self.samples: List[Sample] = []
@@ -610,8 +611,8 @@ _DECODERS: Dict[int, Any] = {
 # ---- parameters ------------------------------------------------------------------------
 
 class Params(TypedDict, total=False):
-    """Keyword arguments of every call that generates, named as in fdclient(3); None is
-    the same as leaving one out."""
+    """Keyword arguments of generate(), generate_many() and stream(), named as in
+    fdclient(3). None means the same as leaving the argument out."""
     # what to generate and how
     max_new: Optional[int]
     min_new: Optional[int]
@@ -742,7 +743,7 @@ def _c_string(name: str, value: str) -> bytes:
 
 
 class _Call:
-    """The parameters of a request as the library takes them."""
+    """The parameters of a request as C structures of the library."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         self.p, self.o = _Params(), _SubmitOpts()
@@ -831,7 +832,7 @@ class _Call:
         self._list("spans", rows, "n_spans", _Span)
 
     def failed(self, rc: int) -> Error:
-        """Of a submit call that returned rc."""
+        """The error of a submit call that returned rc."""
         return _error(rc, self.error.value.decode(errors="replace"))
 
 
@@ -849,7 +850,7 @@ class _Prompt:
                                        byref(call.o), byref(req)))
 
     def fill(self, sub: _Submit, call: _Call) -> None:
-        """sub is valid while self and call live."""
+        """Fills sub, which is valid as long as self and call exist."""
         sub.size = ctypes.sizeof(sub)
         if self.text is not None:
             sub.text, sub.n_text = self.text, len(self.text)
@@ -870,7 +871,7 @@ def _deadline(timeout: Optional[float]) -> Optional[float]:
 
 
 def _seconds(name: str, value: Any) -> float:
-    """A time that may be infinite."""
+    """A number of seconds, which may be infinite."""
     f = _number(name, value)
     if f != f:
         raise ValueError(f"{name} is {value!r}: it must be a number of seconds")
@@ -878,8 +879,8 @@ def _seconds(name: str, value: Any) -> float:
 
 
 def _ms_field(name: str, value: Any, least: int) -> int:
-    """Milliseconds of a field where 2**32 - 1 is no limit; rounded up, since 0 is
-    something else there."""
+    """Milliseconds for a field where 2**32 - 1 means no limit; rounded up, since 0 has
+    another meaning there."""
     if value is True or value is None or _seconds(name, value) == float("inf"):
         return _U32
     ms = -int(-float(value) * 1000 // 1)
@@ -887,7 +888,7 @@ def _ms_field(name: str, value: Any, least: int) -> int:
 
 
 def _slice(deadline: Optional[float]) -> int:
-    """Milliseconds that a call may wait; 0: the deadline is over."""
+    """Milliseconds that a call may wait; 0: the deadline has passed."""
     if deadline is None:
         return _SLICE_MS
     left = (deadline - time.monotonic()) * 1000 + 0.999
@@ -895,20 +896,21 @@ def _slice(deadline: Optional[float]) -> int:
 
 
 def _ms(timeout: Optional[float]) -> int:
-    """For calls that wait for one answer."""
+    """Milliseconds for calls that wait for one answer; -1: no limit."""
     if timeout is None:
         return -1
     return int(max(0, min(_seconds("timeout", timeout) * 1000 + 0.999, 2**31 - 1)))
 
 
 def _answered(rc: int) -> None:
-    """Of such a call. With a timeout of 0 the library says that nothing is there yet."""
+    """Checks the status of such a call. With a timeout of 0 the library reports E_AGAIN
+    or E_FULL instead of E_TIMEOUT."""
     _check(_E_TIMEOUT if rc in (_E_AGAIN, _E_FULL) else rc)
 
 
 class Info(NamedTuple):
-    """What the session negotiated, and the model. The fields from vocab on are 0 while
-    the model is loading, and its name is ""."""
+    """The negotiated values of the session, and the model. While the model is loading,
+    its name is "" and the fields from vocab on are 0."""
     max_inflight: int
     max_request_bytes: int
     session_id: int
@@ -1077,8 +1079,8 @@ class _Session:
                     frozenset(k for k, bit in _OFFERS.items() if m.offers & bit))
 
     def state(self) -> List[str]:
-        """What is amiss: "down" (the worker; requests wait or are refused), "draining"
-        (no new requests are taken), "reconnecting"; [] if nothing. Raises the reason
+        """Problems: "down" (the worker is down; requests wait or are refused), "draining"
+        (no new requests are accepted), "reconnecting"; [] if none. Raises the reason
         once the session is over."""
         flags = c_uint32()
         h = self._enter()
@@ -1092,7 +1094,7 @@ class _Session:
 
 
 class _Request:
-    """A handle of the library, while there is one."""
+    """A request and its handle in the library, while it is open."""
 
     def __init__(self, session: _Session) -> None:
         self._session = session
@@ -1103,12 +1105,12 @@ class _Request:
         self.result = Result()  # what has been read so far
 
     def _fail(self, error: Error) -> Error:
-        """To be raised now, and again when the stream is read again."""
+        """Stores error, so that later reads raise it too; returns it to be raised now."""
         self._failure = error.__reduce__()[1]
         return error
 
     def _at_end(self) -> None:
-        """Raises why the request failed: what has been read is not the whole answer."""
+        """Raises the error of a failed request: its answer is incomplete."""
         if self._failure is not None:
             raise _restored(*self._failure)
 
@@ -1138,7 +1140,7 @@ class _Request:
         s._leave()
 
     def cancel(self) -> None:
-        """Asks the daemon to end the request: what is under way may still come, then
+        """Asks the daemon to end the request. Events under way may still arrive, then
         reading raises Cancelled. Any thread may call it."""
         try:
             h = self._hold()
@@ -1175,7 +1177,7 @@ class _Request:
 
     @property
     def tag(self) -> int:
-        """The number by which fdctl requests shows it; 0: it is not open."""
+        """The request's number in fdctl requests; 0 if it is not open."""
         try:
             h = self._hold()
         except Error:
@@ -1190,7 +1192,7 @@ _sessions: "weakref.WeakSet[_Session]" = weakref.WeakSet()
 
 
 def _forked() -> None:
-    """In the child: no other thread is there to return from its call."""
+    """Runs in the child, which has no other thread that could return from its call."""
     for s in list(_sessions):
         s._mu = threading.RLock()
         s._users = 0
@@ -1205,9 +1207,9 @@ os.register_at_fork(after_in_child=_forked)
 # ---- without asyncio -------------------------------------------------------------------
 
 class Stream(_Request):
-    """What a request gives, as it comes: iterate over the pieces of text of its first
-    sample, or over events(). A with statement, close() or the last reference that goes
-    away cancels it. result has what has been read so far."""
+    """The output of a request as it arrives: iterate over the pieces of text of its first
+    sample, or over events(). The end of a with statement, close() and dropping the last
+    reference cancel the request. result has everything read so far."""
 
     _session: Client
 
@@ -1243,14 +1245,14 @@ class Stream(_Request):
         return None
 
     def read(self) -> Result:
-        """Reads to the end."""
+        """Reads to the end and returns the result."""
         deadline = _deadline(self._timeout)
         while self._read(deadline) is not None:
             pass
         return self.result
 
     def events(self) -> Iterator[Event]:
-        """Everything that comes, until Done. An end with an error is raised."""
+        """Yields all events up to Done. Raises the error if the request ends with one."""
         while True:
             ev = self._read(_deadline(self._timeout))
             if ev is None:
@@ -1290,12 +1292,12 @@ def _piece(ev: Event) -> str:
 
 
 class Client(_Session):
-    """A session with the daemon; one per process is plenty.
+    """A session with the daemon; one per process is enough.
 
     path: the daemon's socket (default_socket()). name: shown by fdctl clients.
     reconnect: after a restart of the daemon, try this many seconds (True: for ever) to
     open the session again and to go on with its requests. Timeouts are in seconds, None
-    means no limit. max_unread_bytes: of one request; 0 means 16 MiB."""
+    means no limit. max_unread_bytes: limit per request; 0 means 16 MiB."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]", None] = None, *,
                  name: Optional[str] = None, reconnect: Union[bool, float] = False,
@@ -1305,7 +1307,7 @@ class Client(_Session):
 
     def generate(self, prompt: Union[str, Sequence[int]], *,
                  timeout: Optional[float] = None, **params: Unpack[Params]) -> Result:
-        """The whole answer to a text or to token ids. timeout: for all of it."""
+        """Returns the answer to a text or to token ids. timeout: for the whole call."""
         deadline = _deadline(timeout)
         stream = self._submit(prompt, None, deadline, params)
         try:
@@ -1318,8 +1320,8 @@ class Client(_Session):
     def generate_many(self, prompts: Iterable[Union[str, Sequence[int]]], *,
                       timeout: Optional[float] = None,
                       **params: Unpack[Params]) -> List[Result]:
-        """The answers to several prompts, which the daemon computes together. The first
-        error ends all of them."""
+        """Returns the answers to several prompts, which the daemon computes together. The
+        first error ends all of them."""
         deadline, call = _deadline(timeout), _Call(params)
         todo = deque(_Prompt(p) for p in prompts)
         streams: Deque[Stream] = deque()
@@ -1338,7 +1340,7 @@ class Client(_Session):
 
     def stream(self, prompt: Union[str, Sequence[int]], *,
                timeout: Optional[float] = None, **params: Unpack[Params]) -> Stream:
-        """The answer as it comes. timeout: for room in the queue, and for each piece."""
+        """The answer as a stream. timeout: for room in the queue, and for each piece."""
         return self._submit(prompt, timeout, _deadline(timeout), params)
 
     def _submit(self, prompt: Union[str, Sequence[int]], timeout: Optional[float],
@@ -1358,8 +1360,8 @@ class Client(_Session):
 
     def _submit_many(self, todo: Deque[_Prompt], call: _Call, streams: Deque[Stream],
                      deadline: Optional[float]) -> None:
-        """Moves what there is room for from todo to streams; waits only while streams
-        is empty."""
+        """Submits as many prompts as there is room for and moves them from todo to
+        streams; waits only while streams is empty."""
         subs = (_Submit * min(len(todo), 64))()
         for sub, prompt in zip(subs, todo):
             prompt.fill(sub, call)
@@ -1381,25 +1383,25 @@ class Client(_Session):
     def tokenize(self, text: str, *, literal: bool = False, special: bool = True,
                  spans: Optional[Sequence[Tuple[int, int]]] = None,
                  timeout: Optional[float] = 60.0) -> List[int]:
-        """Token ids of text. literal: names of special tokens are text; spans: in
-        these ranges (offset, bytes) of the text in UTF-8 they are. special: add
-        the begin-of-text token if the model's tokenizer does."""
+        """Returns the token ids of text. literal: names of special tokens are plain text;
+        spans: they are plain text in these ranges (offset, length), in bytes of the
+        UTF-8 text. special: add the begin-of-text token if the model's tokenizer does."""
         return self._tokenize(text, literal, special, spans, timeout)
 
     def detokenize(self, ids: Sequence[int], *, special: bool = False,
                    timeout: Optional[float] = 60.0) -> str:
-        """Text of token ids. special: with the names of special tokens."""
+        """Returns the text of token ids. special: include the names of special tokens."""
         return self._detokenize(ids, special, timeout)
 
     def file(self, name: str, *, timeout: Optional[float] = 60.0) -> bytes:
-        """One of the model's files, such as "tokenizer_config.json"."""
+        """Returns one of the model's files, such as "tokenizer_config.json"."""
         return self._file(name, timeout)
 
     def info(self, *, timeout: Optional[float] = 60.0) -> Info:
         return self._info(timeout)
 
     def ping(self, *, deep: bool = False, timeout: Optional[float] = 60.0) -> float:
-        """Seconds to the gate and back, or with deep to the worker."""
+        """Returns the seconds to the gate and back, with deep to the worker and back."""
         return self._ping(deep, timeout)
 
     def close(self) -> None:
@@ -1415,7 +1417,7 @@ class Client(_Session):
 
 
 def _no_room(rc: int, call: _Call, deadline: Optional[float]) -> None:
-    """Raises what a submit call has returned, unless it may wait on for room."""
+    """Raises the error of a submit call, unless it may be repeated to wait for room."""
     if rc not in (_E_FULL, _E_TIMEOUT):
         raise call.failed(rc)
     if _slice(deadline) == 0:
@@ -1425,9 +1427,9 @@ def _no_room(rc: int, call: _Call, deadline: Optional[float]) -> None:
 # ---- with asyncio ----------------------------------------------------------------------
 
 class AsyncStream(_Request):
-    """As Stream: async for gives pieces of text, or events() everything. The request is
-    submitted when it is first read, or by async with. A task that is cancelled while it
-    waits here cancels the request."""
+    """Stream for asyncio: async for yields pieces of text, events() all events. The first
+    read or async with submits the request. A task that is cancelled while it waits here
+    cancels the request."""
 
     _session: AsyncClient
 
@@ -1451,7 +1453,7 @@ class AsyncStream(_Request):
         return rc
 
     def _pull(self, record: _Event) -> int:
-        """Takes what the library has, in portions; returns how many events."""
+        """Takes at most 64 events from the library; returns their number."""
         for n in range(64):
             try:
                 h = self._hold()
@@ -1485,7 +1487,7 @@ class AsyncStream(_Request):
             self._waiter.set_result(None)
 
     async def start(self) -> AsyncStream:
-        """Submits the request, when there is room. Reading does so itself."""
+        """Submits the request as soon as there is room. Reading calls this itself."""
         if not self._started:
             self._started = True
             try:
@@ -1523,7 +1525,7 @@ class AsyncStream(_Request):
         return got
 
     def close(self) -> None:
-        """Cancels the request if it has not ended, and forgets what was not read."""
+        """Cancels the request if it has not ended, and discards unread events."""
         self._stopped = True
         self._queue.clear()
         self._unread = 0
@@ -1531,14 +1533,14 @@ class AsyncStream(_Request):
         self._wake()
 
     async def read(self) -> Result:
-        """Reads to the end."""
+        """Reads to the end and returns the result."""
         deadline = _deadline(self._timeout)
         while await self._read(deadline) is not None:
             pass
         return self.result
 
     async def events(self) -> AsyncIterator[Event]:
-        """Everything that comes, until Done. An end with an error is raised."""
+        """Yields all events up to Done. Raises the error if the request ends with one."""
         while True:
             ev = await self._read(_deadline(self._timeout))
             if ev is None:
@@ -1567,11 +1569,11 @@ class AsyncStream(_Request):
 
 
 class AsyncClient(_Session):
-    """A session for one event loop, which waits on the session's descriptor: tokens come
-    without threads and without polling. The arguments are those of Client.
+    """A session for one event loop, which waits on the session's descriptor: tokens
+    arrive without threads and without polling. The arguments are those of Client.
 
-    async with opens and closes it. The library waits in tokenize(), detokenize(),
-    file(), info(), ping() and while it opens: these run in the loop's executor."""
+    async with opens and closes it. The library's blocking calls (opening, tokenize(),
+    detokenize(), file(), info(), ping()) run in the loop's executor."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]", None] = None, *,
                  name: Optional[str] = None, reconnect: Union[bool, float] = False,
@@ -1596,7 +1598,7 @@ class AsyncClient(_Session):
         return self
 
     def _future(self, deadline: Optional[float]) -> asyncio.Future[None]:
-        """One that fails with TimedOut at the deadline."""
+        """Returns a future that fails with TimedOut at the deadline."""
         assert self._loop is not None
         future: asyncio.Future[None] = self._loop.create_future()
         if deadline is not None:
@@ -1605,8 +1607,8 @@ class AsyncClient(_Session):
         return future
 
     def _pump(self) -> None:
-        """The descriptor is readable: takes what has come. fdc_dispatch() must have
-        returned 0 before the loop waits on it again."""
+        """Called when the descriptor is readable: takes the events that have arrived.
+        fdc_dispatch() must have returned 0 before the loop waits on it again."""
         if self._closed or self._loop is None:
             return
         h, left = self._enter(), 512  # events before other callbacks get their turn
@@ -1665,7 +1667,7 @@ class AsyncClient(_Session):
     async def generate(self, prompt: Union[str, Sequence[int]], *,
                        timeout: Optional[float] = None,
                        **params: Unpack[Params]) -> Result:
-        """The whole answer to a text or to token ids. timeout: for all of it."""
+        """Returns the answer to a text or to token ids. timeout: for the whole call."""
         deadline = _deadline(timeout)
         stream = AsyncStream(self, prompt, timeout, params)
         try:
@@ -1677,7 +1679,7 @@ class AsyncClient(_Session):
 
     def stream(self, prompt: Union[str, Sequence[int]], *,
                timeout: Optional[float] = None, **params: Unpack[Params]) -> AsyncStream:
-        """The answer as it comes. timeout: for room in the queue, and for each piece."""
+        """The answer as a stream. timeout: for room in the queue, and for each piece."""
         return AsyncStream(self, prompt, timeout, params)
 
     async def tokenize(self, text: str, *, literal: bool = False, special: bool = True,
