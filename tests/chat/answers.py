@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as models of each format write them, and what they say.
+"""Answers in each model's output format, and their content, reasoning and calls.
 
-    answers.py N >FILE            N answers of each format, from a fixed seed: the lines of
-                                  answers.jsonl are those of N = 8
+    answers.py N >FILE            N answers of each format, from a fixed seed; answers.jsonl
+                                  is the output for N = 8
     answers.py --vllm FOLDER N    how many of them vLLM's parsers (FOLDER: an unpacked wheel)
-                                  read as they were made; torch is not needed
+                                  read correctly; torch is not needed
 
 A line is a list: format, end of the prompt, text, content, reasoning, calls as
 [name, arguments]. Blanks around content and reasoning are not compared: formats put
-line ends there. The forms are those of the models' own chat templates."""
+line ends there. The formats are taken from the models' own chat templates."""
 import json, random, sys
 
 TOOLS = [{'type': 'function', 'function': {'name': n, 'description': 'd', 'parameters': {

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's parsers, run on the answers of answers.py: those of an unpacked wheel, without what
-else they import (torch, pydantic models, the server), for which empty classes stand.
+"""Runs vLLM's parsers, from an unpacked wheel, on the answers of answers.py. Empty classes replace
+their other imports (torch, pydantic models, the server).
 Needs regex and partial-json-parser."""
 import importlib, importlib.abc, importlib.machinery, importlib.util, json, os, sys, types
 
@@ -35,7 +35,7 @@ class AnyName(type):
 
 
 class Empty(metaclass=AnyName):
-    """Stands for every class that is not here: keeps what it is made with."""
+    """Replaces every absent class: stores its keyword arguments as attributes."""
     def __init__(self, *args, **kw):
         self.__dict__.update(kw)
 
@@ -133,7 +133,7 @@ def calls_of(made):
 
 
 def body_of(text):
-    """Without reasoning, which another of its parsers reads."""
+    """The text without its reasoning, for which vLLM has another parser."""
     for end in ('</think>', '</seed:think>', '<channel|>', 'Here is my response: '):
         text = text.split(end, 1)[-1]
     return text.lstrip()
@@ -151,7 +151,7 @@ def ask(name, text, tools):
 
 
 def compare(folder, tools, answers):
-    """Prints of each format how many answers with calls vLLM reads as they were made."""
+    """Prints for each format how many answers with calls vLLM reads correctly."""
     sys.meta_path.insert(0, Finder(folder))
     param = importlib.import_module('vllm.entrypoints.openai.chat_completion.protocol').ChatCompletionToolsParam
     tools = [param(type='function', function=Empty(**t['function'])) for t in tools]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Jinja makes of a template, set up as transformers sets it up.
+"""Renders templates with Jinja, set up as in transformers.
 
     reference.py CASES              write goldens: CASES is a file of cases (cases.txt)
     reference.py --with PROGRAM CASES...   compare PROGRAM TEMPLATE JSON with Jinja
     reference.py --with PROGRAM --templates FOLDER   the same for each *.jinja of a
                                     folder, with conversations of conversations.json
-    reference.py --transformers ... the same by transformers' own environment
+    reference.py --transformers ... the same with transformers' own environment
 
 A case is "== NAME", lines of a template, "-- JSON" with the variables; the golden is
 the rendered text, or "ERROR" where Jinja fails. Needs jinja2 3.1."""
@@ -72,7 +72,7 @@ def ours(program, template, variables):
 
 
 def cases(path):
-    """(name, template, variables) of a file."""
+    """Yields (name, template, variables) of each case in a file."""
     name, lines = None, []
     with open(path, encoding='utf-8', newline='') as f:
         for line in f.read().split('\n'):

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Long bodies: the answers are those of short ones, they have a bound together, and who
-leaves while one is read leaves nothing."""
+"""Long bodies: they get the same answers as short ones, their total size is bounded, and a client
+that disconnects while its body is read leaves no memory allocated."""
 import os
 import socket
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Chromium without a screen, over its DevTools protocol by two pipes. It is driven as a user
-with a keyboard does, and judged by what the document shows."""
+"""Headless Chromium, driven by its DevTools protocol over two pipes. Input comes from the keyboard
+only; checks read the document."""
 import base64
 import fcntl
 import json
@@ -76,7 +76,7 @@ class Browser:
         raise AssertionError(f"no answer to {method}: {self.said()}")
 
     def page(self, url):
-        """A new tab on url; what it reports is in reports(), faults() and requests()."""
+        """Opens url in a new tab; window.reports, faults() and requests() then refer to it."""
         self.seen = []
         target = self.call("Target.createTarget", session=False, url="about:blank")["targetId"]
         self.session = self.call("Target.attachToTarget", session=False, targetId=target, flatten=True)["sessionId"]
@@ -119,7 +119,7 @@ class Browser:
                 self.key(c)
 
     def tab_to(self, selector, back=False, most=60):
-        """Only Tab gets there, as for who has no mouse."""
+        """Moves the focus to selector by the Tab key only, as a user without a mouse does."""
         want = f"document.activeElement.matches({json.dumps(selector)})"
         for _ in range(most):
             if self.js(want):
@@ -136,7 +136,7 @@ class Browser:
         return [m["params"] for m in self.seen if m.get("method") == method and m.get("sessionId") == self.session]
 
     def faults(self):
-        """Exceptions, and what the browser's log says is an error."""
+        """Exceptions, and errors in the browser's log."""
         bad = [e["exceptionDetails"].get("exception", {}).get("description", e["exceptionDetails"]["text"])
                for e in self.events("Runtime.exceptionThrown")]
         return bad + [e["entry"]["text"] for e in self.events("Log.entryAdded") if e["entry"]["level"] == "error"]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that blow up in memory: less than 64 MiB next to a body of 32 MiB, a clear error,
-and others are answered meanwhile."""
+"""Bodies whose parsed form is large: parsing a body of 32 MiB takes less than 64 MiB more, and the
+request is refused with a clear error."""
 import time
 
 from wire import Reader, ask, connect, request, rss_kib, wait_for

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Two keys: their shares, and that nothing crosses."""
+"""Several keys: each gets its fair share; answers and cached prompts are not shared."""
 import json
 import sys
 import threading
@@ -18,7 +18,7 @@ def post(s, r, key, body):
 
 
 class Load:
-    """Clients that each have one request at a time, and the tokens of their answers by key."""
+    """Clients with one request at a time each; counts the tokens of their answers by key."""
 
     def __init__(self):
         self.tokens, self.lock, self.end = {}, threading.Lock(), threading.Event()
@@ -37,7 +37,7 @@ class Load:
                     self.tokens[key] = self.tokens.get(key, 0) + TOKENS
 
     def rate(self, seconds):
-        """Tokens by key within so long, behind a moment for what was there before."""
+        """Tokens by key within these seconds, after a pause for earlier requests."""
         time.sleep(1.5 * SLOW)
         with self.lock:
             before = dict(self.tokens)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon, or its worker, dies under streams: each ends with the tokens that it would have
-had, or with an error event; none hangs. Arguments: the process to kill, streams."""
+"""The daemon or its worker dies while streams run: each ends with all the tokens of an undisturbed
+run, or with an error event; none hangs. Arguments: the process to kill, number of streams."""
 import json
 import os
 import signal

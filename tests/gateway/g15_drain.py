@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""SIGTERM: what runs ends whole; new connections find no one; health says so."""
+"""SIGTERM: running requests complete, new connections are refused, /health reports draining."""
 import os
 import signal
 import time

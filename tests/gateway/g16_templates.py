@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""A conversation's prompt is, to the byte, what Jinja makes of the template.
+"""A conversation's prompt is, byte for byte, the text that Jinja renders from the template.
 
-    g16_templates.py write       make goldens.json again: needs jinja2 3.1
-    g16_templates.py TEMPLATE    ask the gateway, which has this template, for each
+    g16_templates.py write       write goldens.json again; needs jinja2 3.1
+    g16_templates.py TEMPLATE    ask the gateway, which uses this template, for each
                                  conversation of tests/chat/conversations.json"""
 import json
 import os
@@ -27,7 +27,7 @@ def talks():
 
 
 def message(m):
-    """As a server of OpenAI's API hands it to a template."""
+    """The message in the form in which servers of OpenAI's API pass it to a template."""
     m = json.loads(json.dumps(m))
     if isinstance(m.get("content"), list):
         m["content"] = "\n".join(x["text"] for x in m["content"])

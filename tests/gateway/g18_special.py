@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Special names in content: the ids of a conversation, by every way that shows them."""
+"""Names of special tokens in content: the ids of a conversation, as each endpoint returns them."""
 import sys
 
 from wire import ask

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of one format (tests/chat/answers.jsonl): content, reasoning and calls are what
-they say, whole and as a stream."""
+"""Answers of one format (tests/chat/answers.jsonl): content, reasoning and calls are read
+correctly, from whole answers and from streams."""
 import json
 import os
 import random

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments arrive as they are generated: of a model that has stopped within a call, all but
-a token's length is there."""
+"""Arguments arrive as they are generated: when the model stops within a call, all of them have
+arrived except the length of one token."""
 import json
 import sys
 

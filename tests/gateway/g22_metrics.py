@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""What vLLM's Grafana dashboards read is there, and counts."""
+"""The metrics that vLLM's Grafana dashboards read exist and count."""
 import re
 
 from wire import ask, wait_for

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page in a browser: by keyboard alone, without a report of its policy."""
+"""The web page in a browser: used by keyboard only, without a report of its content policy."""
 import http.server
 import json
 import os
@@ -54,7 +54,7 @@ def no_reports(b, url=URL):
 
 
 def names(b):
-    """Whatever can have the focus has a name for those who do not see it."""
+    """Every element that can have the focus has an accessible name."""
     for n in b.call("Accessibility.getFullAXTree")["nodes"]:
         props = {p["name"]: p["value"].get("value") for p in n.get("properties", [])}
         if props.get("focusable") and not n.get("ignored") and n["role"]["value"] not in ("RootWebArea", "generic"):
@@ -177,7 +177,7 @@ def text_mode(b):
 
 
 def refused(b):
-    """An error is shown, and what was asked is still there."""
+    """An error is shown, and the user's input is kept."""
     b.tab_to("#temperature")
     b.type("-1")
     send(b, "y")
@@ -189,7 +189,7 @@ def refused(b):
 
 
 def policy_holds(b):
-    """The policy is in force: what it forbids does not run, and is reported."""
+    """The policy is in force: forbidden actions do not run, and are reported."""
     b.js("const s = document.createElement('b'); s.style.setProperty('color', 'red'); 0")
     assert b.js("window.reports") == []
     r = b.call("Runtime.evaluate", expression="document.body.innerHTML = '<i>x</i>'", returnByValue=True)
@@ -199,7 +199,7 @@ def policy_holds(b):
 
 
 class Canned(http.server.BaseHTTPRequestHandler):
-    """The page with its headers, and answers that the demo model does not give."""
+    """Serves the page with its headers, and answers that the demo model does not give."""
     asked = []
     protocol_version = "HTTP/1.1"
 

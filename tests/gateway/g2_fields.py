@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Each field of http/tbl/fields.h is honoured, harmless, or refused by its name."""
+"""Each field of http/tbl/fields.h takes effect, is ignored, or is refused with its name."""
 import os
 import re
 import sys
@@ -48,7 +48,7 @@ def text_of(j, kind):
 
 
 def prompts(t, c):
-    """What is said of a prompt, and how much of it is taken."""
+    """Fields that return data of the prompt, or truncate it."""
     said = ask("/tokenize", {"prompt": "In the beginning", "return_token_strs": True})[2]
     ids = said["tokens"]
     assert "".join(said["token_strs"]).endswith("In the beginning") and len(said["token_strs"]) == len(ids), said
@@ -115,7 +115,7 @@ def prompts(t, c):
 
 
 def conversations(c):
-    """Fields of conversations alone."""
+    """Fields that only chat completions have."""
     talk = [{"role": "user", "content": "Go on"}, {"role": "assistant", "content": "In the beginning"}]
     rendered = lambda **kw: ask("/detokenize", {"tokens": ask("/tokenize", dict({"messages": talk}, **kw))[2]["tokens"]}
                                 )[2]["prompt"]

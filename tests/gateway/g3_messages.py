@@ -18,7 +18,7 @@ BLOCKS = [{"type": "thinking", "thinking": "Which one?", "signature": ""},
 
 
 def seen(**body):
-    """What the model's template sees."""
+    """The variables that the model's template gets, and the response headers."""
     status, h, j = ask(PATH, dict({"model": "mock", "messages": MSG, "max_tokens": 9}, **body))
     assert status == 200, j
     return json.loads(j["content"][0]["text"]), h
@@ -71,7 +71,7 @@ def conversations():
 
 
 def join(evs):
-    """The message that the events make."""
+    """The message that the events add up to."""
     kinds = [k for k, _ in evs if k != "ping"]
     assert kinds[0] == "message_start" and kinds[-2:] == ["message_delta", "message_stop"], kinds
     m = evs[0][1]["message"]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""OpenAI's responses, without state: input in, items and events out, refusals."""
+"""OpenAI's Responses API, without state: input in, items and events out, refused requests."""
 import json
 
 from wire import ask, failing_events, named_events, say
@@ -63,7 +63,7 @@ def inputs():
 
 
 def join(evs):
-    """The response that the events make, each checked against those before."""
+    """The response that the events add up to; checks each event against the earlier ones."""
     assert [d["sequence_number"] for _, d in evs] == list(range(len(evs)))
     kinds = [k for k, _ in evs]
     assert kinds[:2] == ["response.created", "response.in_progress"], kinds

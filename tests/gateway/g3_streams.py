@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""A stream's pieces, joined, are the whole answer: text, finish, stop, usage, logprobs."""
+"""The joined pieces of a stream equal the whole answer: text, finish, stop, usage, logprobs."""
 import sys
 
 from wire import ask, events

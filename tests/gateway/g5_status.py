@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused has its status, type, param, code and time to come again."""
+"""Refused requests get the right status, type, param, code and retry-after."""
 import time
 
 from wire import Reader, ask, connect, request, wait_for

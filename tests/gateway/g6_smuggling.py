@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests that two readers could see differently: each is refused and the connection
-closed, or is one request, never two."""
+"""Requests that two HTTP parsers could read differently: each is refused and the connection
+closed, or counts as one request, never two."""
 from wire import Reader, connect
 
 IN = b"GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who leaves is cancelled: queued, prefilling or decoding, streamed or not."""
+"""A client that disconnects is cancelled: queued, prefilling or decoding, streamed or not."""
 import json
 import os
 import socket

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Readers that stop cost a bounded amount of memory, no one else a token, and are cut."""
+"""Clients that stop reading take a bounded amount of memory, cost others no token, and are
+disconnected."""
 import socket
 import time
 

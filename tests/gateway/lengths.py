@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Prompts next to the model's length, and how much may come behind them."""
+"""Prompts close to the model's length, and how many tokens may follow them."""
 
 from wire import ask, events
 
@@ -16,7 +16,7 @@ def tokens(**body):
 
 
 def of_length(n, **body):
-    """A text whose prompt has about n tokens, and not more; and that prompt's ids."""
+    """Returns a text whose prompt has about n tokens, at most n, and that prompt's ids."""
     lo, hi = 1, len(SAID)
     make = lambda k: {"prompt": " ".join(SAID[:k])} if not body else \
         {"messages": [{"role": "user", "content": " ".join(SAID[:k])}]}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Connections reach all loops; a key's bound and the counters hold over all of them."""
+"""Connections are spread over all loops; a key's limit and the counters cover all of them."""
 import os
 import threading
 
@@ -10,7 +10,7 @@ KEY = [("Authorization", "Bearer k-one")]
 
 
 def threads_with_time():
-    """Ticks of processor time of each thread."""
+    """Processor time of each thread, in ticks."""
     out = {}
     for t in os.listdir(f"/proc/{PID}/task"):
         with open(f"/proc/{PID}/task/{t}/stat") as f:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Odd requests: what they are answered with, and the field that a refusal names.
+"""Odd requests: their answers, and the field that a refusal names.
 
-Without an argument at a model that says what its template sees, with "ids" at one with a
-vocabulary."""
+Without an argument the model answers with the variables that its template gets; with "ids" the
+model has a vocabulary."""
 import json
 import sys
 
@@ -131,7 +131,7 @@ BODIES = [
 
 
 def param_of(path, j):
-    """Anthropic's errors name no parameter: their text does."""
+    """The field param of an error; Anthropic's errors have none and name it only in their text."""
     e = j["error"]
     if path == MESSAGES:
         assert list(j) == ["type", "error", "request_id"] and "param" not in e, j
@@ -156,7 +156,7 @@ def refused():
 
 
 def seen(path=CHAT, **body):
-    """What the model's template sees."""
+    """The variables that the model's template gets, and the response headers."""
     status, h, j = ask(path, dict(BASE[path], **body))
     assert status == 200, (path, body, j)
     text = {CHAT: lambda: j["choices"][0]["message"]["content"], MESSAGES: lambda: j["content"][0]["text"],
@@ -191,7 +191,7 @@ def answered():
 
 
 def begun():
-    """Anthropic's prefill: a last message of the model is the beginning of its answer."""
+    """Anthropic's prefill: if the last message is the assistant's, it begins the answer."""
     body = dict(BASE[MESSAGES], temperature=0, max_tokens=12)
     count = lambda messages: ask(MESSAGES + "/count_tokens", {"messages": messages})[2]["input_tokens"]
     text = lambda **kw: ask(MESSAGES, dict(body, **kw))[2]["content"][0]["text"]

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams whose reader pauses: a UNIX socket takes some hundred events, what comes after them
-waits in fdd-http."""
+"""Streams whose reader pauses: a UNIX socket holds some hundred events, the later ones wait in
+fdd-http."""
 import socket
 import sys
 import time

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""An address has a number of connections at most, another address as many again."""
+"""The limit of connections applies to each client address separately."""
 import os
 import socket
 import sys

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP as bytes, for tests of fdd-http: nothing here is lenient or helps."""
+"""HTTP as bytes, for tests of fdd-http: strict, and without the help of an HTTP library."""
 import json
 import os
 import socket
@@ -28,7 +28,7 @@ def request(path, body=None, method=None, headers=(), version="1.1"):
 
 
 class Reader:
-    """Answers of one connection, one after the other."""
+    """Reads the answers of one connection, one after the other."""
 
     def __init__(self, s):
         self.s, self.buf, self.closed = s, b"", False
@@ -84,7 +84,7 @@ class Reader:
             yield data[:-2]
 
     def answer(self):
-        """status, headers, body; status None: the connection is closed."""
+        """Returns status, headers, body; status is None if the connection is closed."""
         status, h = self.head()
         if status is None:
             return None, {}, b""
@@ -104,7 +104,7 @@ def ask(path, body=None, **kw):
 
 
 def events(path, body, **kw):
-    """The events of a stream, without [DONE], which must be there."""
+    """The events of a stream without [DONE], which must end it."""
     status, h, raw = ask(path, dict(body, stream=True), **kw)
     assert status == 200, (status, raw)
     assert h["content-type"].startswith("text/event-stream"), h
@@ -114,7 +114,7 @@ def events(path, body, **kw):
 
 
 def named_events(path, body, **kw):
-    """The events of a stream of an API that names them: [(name, data)], in order."""
+    """The events of a stream with named events: [(name, data)], in order."""
     status, h, raw = ask(path, dict(body, stream=True), **kw)
     assert status == 200, (status, raw)
     assert h["content-type"].startswith("text/event-stream"), h
@@ -132,8 +132,8 @@ def named_events(path, body, **kw):
 
 
 def failing_events(path, body, **kw):
-    """named_events() of a request that fails midway. Where its end is there with its
-    beginning, there is nothing to stream and the status says so: asked again."""
+    """named_events() of a request that fails midway. If the failure comes before the first event,
+    the answer is a status of 500 and no stream: the request is then repeated."""
     for _ in range(50):
         try:
             return named_events(path, body, **kw)
@@ -144,8 +144,8 @@ def failing_events(path, body, **kw):
 
 
 def say(text, each=1, most=0, tail="", how="say"):
-    """Variables for the template of lib.sh's says: the model says this text, in records
-    of each characters, or of 1 to most at random; tail: the prompt's end."""
+    """Variables for the template of says in lib.sh: the model outputs text, in records of `each`
+    characters, or of 1 to `most` at random; tail: the end of the prompt."""
     return {"text": text, "bytes": len(text.encode()), "each": each, "most": most, "tail": tail, "how": how}
 
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Make the models of tests/parity/models whose matrices are e4m3, and what transformers says.
+"""Make the models of tests/parity/models with e4m3 matrices, and the reference of transformers.
 
-A random model is made as make_random_model.py does. Its matrices are then
-stored as one of the checkpoint formats that fdd reads has them: e4m3 values
-and scales. The reference is transformers in fp32 on the products of the two,
-computed here with torch, so it knows nothing of how fdd or transformers read
-such files.
+make_random_model.py makes a random model. Its matrices are then stored in one
+of the checkpoint formats that fdd reads: e4m3 values and scales. The reference
+is transformers in fp32 on the products of values and scales, computed here
+with torch, so it does not depend on how fdd or transformers read such files.
 
 usage: fp8_models.py [NAME...]
 """
@@ -29,13 +28,13 @@ SMALL = "--layers 2 --vocab 256 --heads 4 --kv-heads 2 --dtype bf16 --logit-scal
 
 
 def by_scale(w, scale, kind):
-    """e4m3 values under scales that spread over w, kept as the file has them."""
+    """Quantizes w to e4m3; the scales, broadcast over w, are rounded to the file's type first."""
     scale = scale.to(kind)
     return (w / scale.float()).clamp(-448, 448).to(E4M3), scale
 
 
 def block(w, kind):
-    """A scale per 128 x 128; both sizes may leave a rest."""
+    """A scale per block of 128 x 128; blocks at the edges may be smaller."""
     rows, cols = -(-w.shape[0] // 128), -(-w.shape[1] // 128)
     scale = torch.empty(rows, cols)
     for r in range(rows):
@@ -46,7 +45,7 @@ def block(w, kind):
 
 
 def spread(scale, shape):
-    """A scale for each element of a matrix, as fp32."""
+    """Expands scales to one per element of a matrix, in fp32."""
     scale = scale.float()
     if scale.dim() == 2 and scale.shape[0] != shape[0]:
         scale = scale.repeat_interleave(128, 0).repeat_interleave(128, 1)

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-"""Write tests/parity/quant.txt: what transformers says of quantized weights.
+"""Write tests/parity/quant.txt: the results of transformers with quantized weights.
 
 For each model of tests/parity/models named below and each scheme of
-quant.weights and quant.group_size, the matrices of the layers are replaced
-by what the scheme keeps of them, and transformers runs in fp32 on that. The
-scheme is written here from its definition (daemon/worker/quant.h) with
-torch, apart from fdd's code.
+quant.weights and quant.group_size, the matrices of the layers are quantized
+and dequantized, and transformers runs in fp32 on the result. The scheme is
+implemented here from its definition (daemon/worker/quant.h) with torch,
+independently of fdd's code.
 
 The file is a list of sections: a line "quant MODEL WEIGHTS GROUP_SIZE", then
 cases as in tools/dev/dump_reference.py, without the alternatives.
 
 usage: quant_reference.py [--check] [MODEL...]    --check: print errors only, write nothing;
-MODEL: the sections of these, behind those of the file that are of other models
+MODEL: write the sections of these after the sections of other models in the file
 """
 
 import argparse
@@ -45,7 +45,7 @@ NEW = 16
 
 
 def keep(w, weights, group):
-    """What a scheme keeps of a matrix, as fp32."""
+    """Quantizes and dequantizes a matrix; returns fp32."""
     rows, cols = w.shape
     out = torch.empty_like(w)
     for at in range(0, cols, group or cols):
@@ -68,7 +68,7 @@ def keep(w, weights, group):
 
 
 def requantize(model, weights, group):
-    """Leaves in a model what the scheme keeps of the layers' matrices; its error."""
+    """Replaces the layers' matrices by their quantized values; returns the relative error."""
     lost = kept = 0.0
     for name, p in model.named_parameters():
         if p.dim() != 2 or ".layers." not in name:
@@ -93,7 +93,7 @@ def without_alternatives(line):
 
 
 def other_sections(models):
-    """Lines of quant.txt but those of these models."""
+    """Lines of quant.txt without the sections of these models."""
     lines, kept = [], False
     with open(os.path.join(HERE, "quant.txt"), encoding="utf-8") as f:
         for line in f.read().splitlines():
