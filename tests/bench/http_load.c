@@ -1,26 +1,26 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * Load for an HTTP server that streams completions, with the times of its answers: one
- * thread, one epoll. Prints one line of JSON.
+ * Load generator for an HTTP server that streams completions; measures the times of the
+ * answers. One thread, one epoll. Prints one line of JSON.
  *
  * http_load -p PORT [-n STREAMS] [-s SECONDS] [-t MAX_TOKENS] [-i IDLE] [-b BYTES]
  *           [-w] [-a] [-r] [-k KEY] [-m MODEL] [-u PID] [-f FILE]
  *   -n   requests that run at a time (256)
- *   -s   so long is measured, behind a second that is not (5)
+ *   -s   seconds to measure, after one second of warm-up (5)
  *   -t   max_tokens of a request (1000)
- *   -i   connections without a request, opened before (0)
- *   -b   next to the streams another process sends bodies of that size, one behind
+ *   -i   connections without a request, opened first (0)
+ *   -b   while the streams run, another process sends bodies of this size, one after
  *        the other (0: none)
- *   -w   whole answers in place of streams
+ *   -w   whole answers instead of streams
  *   -k   Authorization: Bearer KEY
  *   -m   the field model
- *   -u   process whose processor time is told, and its memory
- *   -a   letters alone: of a model whose tokens are bytes, as the null model's, each token
- *        is a character, and so has an event
- *   -r   a server that closes a connection behind an answer is dialled again
- *   -f   a body in a file in place of a completion of "In the beginning"; its path chat
- *        completions if it has messages
+ *   -u   process whose processor time and memory are reported
+ *   -a   allow only letters: in a model whose tokens are bytes, as the null model's, each
+ *        token is then a character and has an event
+ *   -r   connect again if the server closes a connection after an answer
+ *   -f   file with the request body, instead of a completion of "In the beginning"; the
+ *        path is that of chat completions if the body has messages
  */
 #include "config.h"
 
