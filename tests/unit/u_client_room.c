@@ -456,7 +456,7 @@ t_texts(void **state)
     begin(f, 0);
     memset(big, 'x', sizeof(big));
     assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), NULL, &o, &r), FDC_E_ARENA);
-    assert_non_null(strstr(why, "70008 bytes, at most 65536"));
+    assert_non_null(strstr(why, "70008 bytes, must be at most 65536"));
     assert_non_null(strstr(why, "E_ARENA: "));
     fdc_params_init(&p);
     p.n = 70000;

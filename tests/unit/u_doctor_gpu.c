@@ -242,7 +242,7 @@ test_good_gpus(void **state)
     is("gpu 1 model", "ok", "Fake 2, capability 9.0", NULL);
     is("gpu 0 memory", "ok", "80.0 GiB of 80.0 GiB free", NULL);
     is("gpu 0 held by", "ok", "no process", NULL);
-    is("gpu 0 ecc", "ok", "0 errors", NULL);
+    is("gpu 0 ecc", "ok", "0 uncorrectable errors", NULL);
     is("gpu 0 pcie", "ok", "x16 of x16", NULL);
     is("peer access", "ok", "0:   -  nv\n 1:  nv   -", NULL);
     assert_int_equal(fake.shut, 1);
@@ -264,7 +264,7 @@ test_bad_gpus(void **state)
     run("gpu");
     is("gpu 0 model", "warning", "capability 7.5", "arch=compute_75,code=sm_75");
     is("gpu 0 persistence", "info", "off", "-i 0 -pm 1");
-    is("gpu 1 ecc", "error", "4 errors", "-i 1 -r");
+    is("gpu 1 ecc", "error", "4 uncorrectable errors", "-i 1 -r");
     is("gpu 0 mig", "info", "on", "CUDA_VISIBLE_DEVICES");
     is("gpu 0 clocks", "warning", "power limit, heat, heat (hardware)", "-i 0");
     is("gpu 0 pcie", "warning", "x8 of x16", "slot");
