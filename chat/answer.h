@@ -34,8 +34,8 @@
 #define ANS_HELD   (1u << 20)
 #define ANS_BLANKS 4096u
 
-/* A marker. special[i]: 0: byte i is text; 1: the first byte of a special token; 2: a
- * further byte of one. The same values go with each byte of an answer. */
+/* A marker. special[i] is 0 if byte i is text, 1 if it is the first byte of a special
+ * token, 2 if it is a further byte of one. Each byte of an answer has such a value. */
 struct ans_lit {
     uint8_t n;
     char p[ANS_LIT];

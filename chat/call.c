@@ -427,8 +427,8 @@ value_end(struct fdchat_answer *a)
     ans_args(a, "\"", 1);
 }
 
-/* Add a byte to the name, key, attributes or value, by mode. Returns 0 if it is
- * too long. */
+/* Add a byte to the name, key, attributes or value, as a->mode says. Returns 0 if a name,
+ * key or attributes become too long, else 1. */
 static int
 text_put(struct fdchat_answer *a, char c)
 {

@@ -427,7 +427,7 @@ macro_params(struct render *r, const struct val_call *m, const struct rnd_args *
     }
 }
 
-/* Set those of caller, kwargs and varargs that the macro's body reads. */
+/* Set the variables caller, kwargs and varargs, each if the macro's body reads it. */
 static void
 macro_extra(struct render *r, const struct tpl_node *n, const struct rnd_args *a)
 {

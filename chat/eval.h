@@ -32,7 +32,7 @@ struct tpl_loop {
     int depth;
     const struct tpl_node *node;
     struct rnd_scope *scope;   /* the one around the loop */
-    struct val_list **changed; /* last arguments of loop.changed(); *changed NULL: none */
+    struct val_list **changed; /* *changed: last arguments of loop.changed(), or NULL */
 };
 
 struct render {
@@ -59,8 +59,8 @@ struct val_call {
     struct rnd_scope *scope; /* where the macro was defined */
 };
 
-/* The argument at position i or of that name; neither: fallback. Fails as Python does if
- * both are given. */
+/* Returns the argument at position i or with that name; fallback if neither is given.
+ * Fails as Python does if both are given. */
 struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const char *name,
     struct val fallback);
 /* Fails as Python does if a has fewer than least arguments, more than most by position,
@@ -68,7 +68,7 @@ struct val rnd_arg(struct render *r, const struct rnd_args *a, size_t i, const c
 void rnd_args_end(struct render *r, const char *fn, const struct rnd_args *a,
     size_t least, size_t most, const char *names);
 
-/* Fails: v, whose name the error has, is not defined. */
+/* Fails with an error that names v and says that it is not defined. */
 __attribute__((noreturn)) void rnd_undefined(struct render *r, struct val v);
 struct val rnd_call(struct render *r, struct val fn, const struct rnd_args *a);
 /* obj.name and obj[key]. */
@@ -118,7 +118,8 @@ rnd_add_format(struct render *r, struct val_buf *b, struct val v, const struct v
 /* s padded to width characters with fill. align: <, > or ^. */
 struct val rnd_padded(struct render *r, const struct val_str *s, int64_t width,
     uint32_t fill, char align);
-/* method.c. v as text, as an integer. Fails for another type; `what` begins the error. */
+/* method.c: v as a string, v as an integer. They fail if v has another type; the error
+ * begins with `what`. */
 const struct val_str *rnd_need_text(struct render *r, struct val v, const char *what);
 int64_t rnd_need_int(struct render *r, struct val v);
 struct rnd_named {

@@ -125,8 +125,8 @@ f_capitalize(struct render *r, struct val v, const struct rnd_args *a)
     return capitalized(r, text_of(r, v));
 }
 
-/* The filter, which differs from the method: the texts between blanks, -, (, {, [ and <
- * get an upper-case first letter and lower-case other ones. */
+/* Unlike the method title(), the filter splits at blanks, -, (, {, [ and <. The first
+ * letter of each piece becomes upper case, its other letters lower case. */
 static struct val
 f_title(struct render *r, struct val v, const struct rnd_args *a)
 {
@@ -411,8 +411,8 @@ f_abs(struct render *r, struct val v, const struct rnd_args *a)
     return v.i < 0 ? rnd_binary(r, OP_SUB, val_int(0), v) : v;
 }
 
-/* The multiple of 10^digits that is nearest to i; of two equally near ones the even
- * multiple, as in Python. */
+/* The multiple of 10^digits nearest to i; a tie goes to the even multiple, as in
+ * Python. */
 static struct val
 round_int(struct render *r, int64_t i, int64_t digits)
 {
@@ -507,8 +507,8 @@ f_items(struct render *r, struct val v, const struct rnd_args *a)
     return l;
 }
 
-/* The attribute path a.b.c of a value; names of digits are indexes. One that is missing
- * is replaced by fallback, unless that is None. */
+/* The value at the attribute path a.b.c of v. Names made of digits are indexes. A missing
+ * attribute is replaced by fallback, unless fallback is None. */
 static struct val
 attribute(struct render *r, struct val v, struct val path, struct val fallback)
 {
@@ -625,8 +625,8 @@ f_reverse(struct render *r, struct val v, const struct rnd_args *a)
     return val_built(&r->c, &b);
 }
 
-/* The key by which sort, unique, min and max compare v; without exact, texts in lower
- * case. */
+/* Returns the key by which sort, unique, min and max compare v. If exact is 0, the key of
+ * a string is in lower case. */
 static struct val
 sort_key(struct render *r, struct val v, struct val by, int exact)
 {
@@ -663,8 +663,8 @@ sorted(struct render *r, struct val *keys, struct val *at, size_t n, int down)
     memcpy(at, ta, n * sizeof(*ta));
 }
 
-/* The list of sort keys for the attributes in by ("a,b"). Equal values are skipped when
- * lists are compared, even those of a type without order. */
+/* Returns the list of sort keys for the attributes in by ("a,b"). val_compare() skips
+ * equal elements of two lists, even if their type has no order. */
 static struct val
 sort_keys(struct render *r, struct val v, struct val by, int exact)
 {
@@ -864,9 +864,9 @@ args_from(const struct rnd_args *a, size_t from)
     return rest;
 }
 
-/* The elements for which the test holds (want 1) or does not (want 0); without a test,
- * those that are true or not. A false v has no elements. by: the first argument names an
- * attribute, which is tested instead of the element. */
+/* The elements for which the test holds (want 1) or does not (want 0). Without a test, an
+ * element's truth value decides. A false v has no elements. by: the first argument names
+ * an attribute, which is tested instead of the element. */
 static struct val
 chosen(struct render *r, struct val v, const struct rnd_args *a, int by, int want)
 {

@@ -378,8 +378,8 @@ jsn_add_string(struct val_ctx *c, struct val_buf *b, const struct val_str *s,
         }
         code = val_code(s->p + i, s->n - i, &n);
         e = code > 0 && code < 128 ? strchr("\"\"\\\\\bb\ff\nn\rr\tt", (int)code) : NULL;
-        /* e points to the character in a string of pairs: it, and the letter of its
-         * escape */
+        /* the string holds pairs of a character and the letter of its escape; e points to
+         * the character */
         if (code == '"' || code == '\\' || (code < 0x20 && e != NULL))
             (void)snprintf(esc, sizeof(esc), "\\%c", e[1]);
         else if (code < 0x20 || (f->ascii && code > 0x7e && code < 0x10000))

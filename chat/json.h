@@ -17,7 +17,7 @@
 struct val jsn_read(struct val_ctx *c, const char *p, size_t n, int marked);
 
 struct jsn_form {
-    int ascii;              /* escape characters that are not ASCII */
+    int ascii;              /* 1: escape non-ASCII characters */
     int sort;               /* sort the keys */
     const char *indent;     /* for each level; NULL: all in one line */
     const char *item, *key; /* separators after an item and after a key */

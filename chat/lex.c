@@ -295,7 +295,8 @@ lex_string(struct lexer *x)
     x->at = at + 1;
 }
 
-/* Digits, copied without the single _ that may stand between them. */
+/* Copies the digits at `at` to out, without single underscores between them. Returns the
+ * position after the digits. */
 static size_t
 lex_digits(const struct lexer *x, size_t at, char *out, size_t *n, size_t room)
 {

@@ -185,7 +185,8 @@ string_byte(struct fdchat_answer *a, int c)
 
 static int next_byte(struct fdchat_answer *a, int c);
 
-/* The byte after a string: Python joins adjacent strings. */
+/* A byte after a string's closing quote. In Python, a quote here continues the string:
+ * adjacent strings are joined. */
 static int
 closed_byte(struct fdchat_answer *a, int c)
 {

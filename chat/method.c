@@ -267,8 +267,8 @@ m_splitlines(struct render *r, struct val self, const struct rnd_args *a)
 
 /* ---- searching --------------------------------------------------------------------- */
 
-/* The slice of self from the second argument to the third, in characters. Returns 0 if it
- * begins after its end. */
+/* Sets *ret to the slice of self from the second argument to the third, in characters.
+ * Returns 0 if the slice begins after its end, else 1. */
 static int
 part_of(struct render *r, struct val self, const struct rnd_args *a, struct val *ret,
     int64_t *ret_from)

@@ -86,7 +86,7 @@ struct val_pair {
 struct val_dict { /* in the order of insertion */
     size_t n, room;
     struct val_pair *at;
-    uint32_t *index; /* [n_index]: index in at + 1, by hash; NULL: few pairs */
+    uint32_t *index; /* [n_index]: hash table of indexes in at, + 1; NULL: few pairs */
     size_t n_index;
 };
 
@@ -156,7 +156,7 @@ int val_contains(struct val_ctx *c, struct val where, struct val what);
 /* The elements of an iterable: a string's characters, a list's elements, a
  * dict's keys. */
 struct val_list *val_iter(struct val_ctx *c, struct val v);
-/* Code points of a string. */
+/* Number of code points of a string. */
 size_t val_chars(const struct val_str *s);
 /* Byte offset of code point i, or s->n. */
 size_t val_char_at(const struct val_str *s, size_t i);

@@ -19,7 +19,7 @@ struct dow {
     char home[600];    /* its runtime folder */
 };
 
-/* 0, or -EINVAL with *ret empty: text is no such line. */
+/* Parse the line of a holder file. Returns 0; -EINVAL, with *ret empty, if it is bad. */
 int dow_parse(const char *text, struct dow *ret);
 /* "fdd (pid 12, instance qwen, in /run/fdd/qwen)", or "fdd". */
 void dow_text(const struct dow *o, char *ret, size_t ret_bytes);

@@ -49,8 +49,8 @@ int lgq_put(struct lgq *q, const char *line, size_t n);
  * Async-signal-safe. */
 size_t lgq_take(const struct lgq *q, char *ret, size_t ret_bytes, uint64_t *ret_next);
 void lgq_release(struct lgq *q, uint64_t next);
-/* Once the reader has reached the first loss: returns how many lines were dropped, and
- * resets that number. Else 0. */
+/* Returns how many lines were dropped, and resets that number, if the reader has reached
+ * the position of the first dropped line. Else returns 0. */
 uint64_t lgq_lost(struct lgq *q);
 /* Sleep until there is a line, or until timeout_ns have passed. */
 void lgq_wait(struct lgq *q, uint64_t timeout_ns);

@@ -28,7 +28,7 @@ int mem_mul_u64(uint64_t a, uint64_t b, uint64_t *ret);
 
 /* ---- shared memory -------------------------------------------------------- */
 
-/* Make a memfd of bytes zeros and map it. It has no name that others could take first;
+/* Make a zeroed memfd of `bytes` and map it. It has no name that others could take first;
  * /proc/PID/fd shows it as name. Mode 0400: another user cannot open its descriptor
  * again for writing. Sealed against resizing. 0 or -errno. */
 int mem_share(const char *name, size_t bytes, void **ret, int *ret_fd);

@@ -93,8 +93,8 @@ __attribute__((format(printf, 2, 3))) void
 par_say_error(struct par_say *say, const char *fmt, ...);
 __attribute__((format(printf, 2, 3))) void
 par_say_warning(struct par_say *say, const char *fmt, ...);
-/* The message after at, or the first for NULL. Returns NULL at the end. Valid until the
- * next message is added. */
+/* Returns the message after at, or the first one if at is NULL; NULL at the end. The
+ * message is valid until the next one is added. */
 const char *par_say_next(const struct par_say *say, const char *at, int *ret_is_error);
 /* Log the messages, each at its level, and forget them. */
 void par_say_log(struct par_say *say);
@@ -116,9 +116,9 @@ struct par_src {
     int n_sets;
 };
 
-/* Set the sources. conf is the argument of -c: FILE and FILE.d are read. NULL: NAME.ini
- * in SYSCONFDIR/fdd, if it exists, and the folders NAME.ini.d of PREFIX/lib/fdd and of
- * SYSCONFDIR/fdd. NAME is the instance's name, or fdd if it has none. */
+/* Set the sources. If conf (FILE of -c) is not NULL: FILE and the folder FILE.d. If it is
+ * NULL: NAME.ini in SYSCONFDIR/fdd, if it exists, and the folders NAME.ini.d of
+ * PREFIX/lib/fdd and SYSCONFDIR/fdd. NAME is the instance's name; fdd if it has none. */
 void par_src_init(struct par_src *src, const char *conf, const char *instance);
 
 /* Read all sources into ps, which has the defaults: the file, then *.ini of the folders

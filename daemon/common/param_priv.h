@@ -96,7 +96,7 @@ int par_names_row(const char *text, const struct par_def *d);
 int par_set_ref(struct par_set *ps, const struct par_ref *ref, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
 /* Set a row from a text. via: index of the note that sets it, or -1. It is an error if
- * a note and the row's own name ask for different values in the same place. */
+ * a note and the row's own name set different values in one source (enum par_origin). */
 int par_set_row(struct par_set *ps, const struct par_ref *ref, int via, const char *name,
     const char *value, enum par_origin from, char *err, size_t err_bytes);
 /* Copy values, origins and places. 0 or -ENOMEM. */
@@ -136,7 +136,7 @@ int par_read_into(struct par_set *ps, const char *path, struct par_say *say,
 
 /* ---- param_named.c -------------------------------------------------------------- */
 
-/* The name in the title of a named section, or NULL if section is none. */
+/* The name in the title of a named section; NULL if section is not a named one. */
 const char *par_section_name(const char *section);
 /* Set a key in a named section. -EINVAL, -ENOENT, -ENOMEM with the reason in err. */
 int par_set_named(struct par_set *ps, const char *name, const char *key,

@@ -152,8 +152,8 @@ prm_is_ns(const char *unit)
     return strcmp(unit, "ns") == 0;
 }
 
-/* Print a histogram with n bounds (NULL: our own). A range of ours that ends above a
- * bound counts into the next one. */
+/* Print a histogram with n bounds; bound NULL: with the bounds of row i. A bucket of
+ * row i that ends above a bound counts into the next bound. */
 static void
 prm_one_hist(struct prm *p, const char *prefix, const char *name, enum cnt_hist_idx i,
     const double *bound, size_t n, const char *help)

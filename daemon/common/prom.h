@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The statistics segment (counter.h) as text for Prometheus, under our own names and
+ * The statistics segment (counter.h) as text for Prometheus, under fdd's own names and
  * those of vLLM (daemon/tbl/vllm_names.h). Any thread.
  */
 #ifndef FDD_DAEMON_COMMON_PROM_H

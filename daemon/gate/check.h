@@ -83,8 +83,8 @@ int chk_scan(struct chk_scan *sc, const struct fdp_req *req, const unsigned char
  * large reports the largest one. */
 int chk_model(const struct fdp_req *req, const struct chk_items *items,
     const struct chk_limits *lim, struct chk_err *ret_err);
-/* Most tokens that the request may have, without those of a prompt given as text: max_new
- * includes the ids of PRIOR_IDS. */
+/* Most tokens that the request may have: its prompt ids plus max_new, which includes the
+ * ids of PRIOR_IDS. The tokens of a prompt given as text are not counted. */
 uint64_t chk_tokens(const struct fdp_req *req, const struct chk_items *items);
 
 #endif

@@ -25,7 +25,8 @@
 
 /* ---- what only the system knows -------------------------------------------- */
 
-/* Finds bits in the list that log.debug does not have. The bits in force stay. */
+/* Checks a list of log.debug bits without changing the bits in force. If one is unknown,
+ * returns -EINVAL and copies its name to ret. */
 static int
 cnf_bad_debug(const char *list, char *ret, size_t ret_bytes)
 {
@@ -450,7 +451,7 @@ cnf_itl_target(const struct cnf *c, const struct wrk *w, char *ret, size_t ret_b
         (void)snprintf(ret, ret_bytes, "%.1f", (double)ns / 1e6);
 }
 
-/* Any ready worker: all chose the same values. NULL: none is ready. */
+/* Returns any ready worker, as all chose the same values; NULL: none is ready. */
 static const struct wrk *
 cnf_ready_worker(const struct cnf *c)
 {

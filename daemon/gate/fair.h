@@ -70,7 +70,7 @@ struct uqueue {
     int active;
     int64_t served; /* tokens of its ended requests / weight, in 1 / FAIR_SCALE */
     int64_t held;   /* tokens that its requests with the worker are expected to need */
-    int64_t mean;   /* mean tokens of its last requests; 0: none has ended */
+    int64_t mean;   /* mean tokens of its last requests; 0: no request has ended */
     int64_t level;  /* served, plus held divided by its weight */
     uint64_t cost;  /* tokens queued */
     struct jreq_q q;
@@ -111,7 +111,7 @@ struct fair {
     struct usr *hash[USR_BUCKETS];
     struct uqueue_list active[FAIR_KINDS]; /* per-user queues that are not empty */
     struct heap turn[FAIR_KINDS];          /* the active queues, lowest level first */
-    struct heap free[FAIR_KINDS];          /* those of them whose user holds no credit */
+    struct heap free[FAIR_KINDS];          /* active queues whose user holds no credit */
     uint64_t seq;                          /* last seq given to a node of the heaps */
     int64_t start[FAIR_KINDS];             /* least level of a queue that becomes
                                               active */
@@ -120,16 +120,16 @@ struct fair {
     uint32_t n_queued;    /* requests, of both kinds */
     uint32_t n_side;      /* requests of FAIR_OTHER with the worker */
     uint32_t credits;     /* granted by all workers that take requests; at least 1 */
-    uint32_t credits_one; /* the most that one of them granted; a price is at most this */
+    uint32_t credits_one; /* most credits granted by one worker; no price is higher */
     uint32_t credits_used;
     uint32_t credits_kept;  /* of credits: reserved for users that hold none */
     int fcfs;               /* 1: first come, first served; priorities do not count */
     uint64_t cost_queued;   /* tokens of FAIR_GEN requests accepted and not sent */
-    uint64_t cost_first;    /* of cost_queued: those of requests whose user had none */
-    uint64_t cost_open;     /* cost_queued, plus those of requests with the worker */
+    uint64_t cost_first;    /* of cost_queued: tokens of requests with jreq.first set */
+    uint64_t cost_open;     /* cost_queued, plus tokens of requests with a worker */
     uint32_t n_gen;         /* open requests of FAIR_GEN, queued or with a worker */
     uint64_t weight_queued; /* sum of the weights of users with FAIR_GEN queued */
-    uint64_t weight_active; /* the same, of users with FAIR_GEN queued or with credits */
+    uint64_t weight_active; /* same sum, for users with FAIR_GEN queued or with credits */
     uint32_t n_active;      /* number of users counted in weight_active */
     uint64_t t_next;        /* lower bound of deadlines for the begin; 0: none */
     struct svcrate svcrate;
@@ -163,7 +163,7 @@ uint64_t usr_rest(struct usr *u, uint64_t now_ns);
 /* A session of u begins; ends. */
 void usr_enter(struct fair *f, struct usr *u);
 void usr_leave(struct fair *f, struct usr *u);
-/* u's rings are not read before the returned time; 0: at any time. */
+/* Returns the time before which u's rings are not read; 0: they may be read now. */
 static inline uint64_t
 usr_until(const struct usr *u)
 {

@@ -251,7 +251,7 @@ gate_drain(struct gate *g, struct wrk *w)
     ctl_worker_gone(&g->ctl, w);
 }
 
-/* Ends its remaining requests, or moves them to another group. */
+/* Ends the worker's remaining requests, or moves them to another group. */
 static void
 gate_end(struct gate *g, struct wrk *w)
 {

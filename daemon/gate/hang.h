@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 #define HNG_FACTOR  10u
-#define HNG_GAP_NS  2000000000ull /* longer without a look: begin again */
-#define HNG_WARN_NS 5000000000ull /* without a beat, if none is killed for it */
+#define HNG_GAP_NS  2000000000ull /* a longer interval between calls does not count */
+#define HNG_WARN_NS 5000000000ull /* without a beat: HNG_WARN if hang_ns is 0 */
 
 struct lnk_beat;
 
@@ -36,8 +36,8 @@ struct hng {
 
 /* Limits from the parameters. */
 struct hng_limits {
-    uint64_t hang_ns;  /* daemon.worker_hang_ms; 0: none is killed */
-    uint64_t first_ns; /* daemon.worker_start_timeout_ms */
+    uint64_t hang_ns;  /* daemon.worker_hang_ms; 0: no worker is killed */
+    uint64_t first_ns; /* daemon.worker_start_timeout_ms; for steps of unknown time */
 };
 
 enum hng_verdict {

@@ -511,7 +511,8 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
     return 0;
 }
 
-/* Copies short items that are all in memory. */
+/* Copies and accepts a request whose items are short and all in memory. Returns 1 with *e
+ * set if it is refused, else 0. */
 static int
 itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     const struct chk_limits *lim, struct chk_err *e)

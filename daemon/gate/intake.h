@@ -83,8 +83,8 @@ itk_is_due(struct client *c)
 {
     return c->st_rests == CLI_ST_READ && c->n_held == 0 && fdr_cons_avail(&c->sq) != 0;
 }
-/* c's ring is not read before this time, since its user has used its share; 0: at any
- * time. */
+/* Returns the time before which c's ring is not read, since its user has used its share;
+ * 0: it may be read now. */
 static inline uint64_t
 itk_until(const struct client *c)
 {

@@ -56,11 +56,11 @@ struct jreq {
     struct client *cli; /* NULL: disconnected */
     struct usr *usr;
     uint64_t tag;
-    TAILQ_ENTRY(jreq) of_ses; /* client.reqs, or the journal's orphans */
-    TAILQ_ENTRY(jreq) link;   /* its user's queue, wlk.cancelq, or the free list */
-    TAILQ_ENTRY(jreq) start;  /* wlk.startq: its worker may not have begun it */
-    TAILQ_ENTRY(jreq) send;   /* wlk.sendq: its items are being sent */
-    struct wlk *with;         /* link of the worker that has it; NULL: none */
+    TAILQ_ENTRY(jreq) of_ses; /* in client.reqs, or the journal's orphans */
+    TAILQ_ENTRY(jreq) link;   /* in its user's queue, wlk.cancelq, or the free list */
+    TAILQ_ENTRY(jreq) start;  /* in wlk.startq: its worker may not have begun it */
+    TAILQ_ENTRY(jreq) send;   /* in wlk.sendq: its items are being sent */
+    struct wlk *with;         /* link of the worker that has the request; NULL: none */
     uint32_t sent;            /* bytes of blob sent */
     unsigned char *blob;      /* its items, a private copy */
     uint32_t blob_bytes;
@@ -70,8 +70,8 @@ struct jreq {
     uint32_t n_out;      /* output tokens relayed so far */
     int32_t end_code;    /* FDP_E_* of the cancel when ENDING */
     uint32_t est_prompt; /* prompt tokens within cost */
-    uint32_t price;      /* when charged: credits that it holds, */
-    uint32_t held;       /* and tokens that it is expected to need */
+    uint32_t price;      /* if charged: credits that it holds */
+    uint32_t held;       /* if charged: tokens that it is expected to need */
     uint8_t kind;        /* enum fair_kind */
     uint8_t charged;     /* it is with the worker and holds its price in credits */
     uint8_t accepted;    /* the worker has accepted its prompt */
@@ -87,7 +87,7 @@ struct jreq {
     uint64_t t_first;      /* when the first output tokens were relayed, 0: not yet */
     uint32_t cached_len;   /* prompt tokens found in the prefix cache */
     uint32_t n_concurrent; /* other requests with workers when it was sent */
-    pid_t client_pid;      /* this and client outlive the session */
+    pid_t client_pid;      /* of its client; kept, as client is, after the session */
     char client[33];
     struct chk_items items;
     struct fdp_req req;

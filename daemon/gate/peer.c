@@ -29,8 +29,8 @@ peer_recv(int fd, void *buf, size_t n)
 
     if (got <= 0)
         return got;
-    /* MSG_CTRUNC with no room for control data means that there is some. The references
-     * that the peek took are not the last ones. */
+    /* Without room for control data, MSG_CTRUNC means that the message has some. The
+     * references that the peek took are not the last: the message still holds others. */
     if (m.msg_flags & MSG_CTRUNC) {
         errno = EBADMSG;
         return -1;

@@ -90,7 +90,8 @@ void ses_event(struct sessions *t, struct ses *s);
 void ses_bell(struct sessions *t, struct ses *s);
 /* Some memory has been made, sealed or read: the sessions concerned continue. */
 void ses_off_done(struct sessions *t);
-/* Takes requests from all rings, each in turn. Returns the work done. */
+/* Takes requests from all rings, each in turn. Returns the number of records and
+ * pieces. */
 int ses_poll(struct sessions *t);
 /* Closes killed sessions, a few per call when many end at once; cancels their
  * requests. */

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define SHR_BURST_NS 4000000u
-#define SHR_PIECE_NS 100000u /* for a longer piece only the debt counts */
+#define SHR_PIECE_NS 100000u /* a longer piece counts as this much in t_even */
 #define SHR_FRESH_NS 100000000u
 
 struct share {
@@ -51,7 +51,7 @@ shr_spend(struct share *s, uint64_t ns, uint32_t ratio, uint64_t now_ns)
         s->t_even = now_ns + (ns < SHR_PIECE_NS ? ns : SHR_PIECE_NS) * ratio;
 }
 
-/* No work before the returned time; 0: at any time. */
+/* Returns the time before which no work may be done; 0: it may be done now. */
 static inline uint64_t
 shr_until(const struct share *s, uint32_t ratio)
 {

@@ -69,11 +69,11 @@ struct wrk {
     int trace_fd;          /* its trace segment; belongs to the caller */
     struct wlk link;       /* seg is NULL without a process */
     int is_killed;         /* SIGKILL was sent */
-    int is_over;           /* SUP_KILLED was returned for it, too */
+    int is_over;           /* SUP_KILLED was returned for this kill */
     struct ofl_exit *exit; /* allocated while its status is being collected */
     uint32_t dead;         /* process has ended; its status follows */
     int status;            /* as waitpid() gives it */
-    int permanent;         /* its exit code if a new start would end alike, else 0 */
+    int permanent;         /* its exit code if a restart would end the same way, else 0 */
     uint64_t generation;
     uint64_t t_start, t_ready, t_restart, t_stop;
     uint32_t backoff_ms;
@@ -124,9 +124,10 @@ enum sup_event {
 enum sup_event sup_poll(struct sup *s, struct wrk *w);
 /* Reaps an ended process (its pidfd is readable). */
 void sup_reap(struct sup *s, struct wrk *w);
-/* Keeps the end of its log and its panic text. Called before its link is drained. */
+/* Keeps the end of the worker's log and its panic text. Called before its link is
+ * drained. */
 void sup_autopsy(struct sup *s, struct wrk *w);
-/* Releases its link. */
+/* Releases the worker's link. */
 void sup_drop_link(struct sup *s, struct wrk *w);
 
 /* Consequences of a death. */
@@ -134,7 +135,7 @@ enum sup_verdict { SUP_RESTARTS = 0, SUP_ENDED, SUP_CANNOT_RUN, SUP_CRASH_LOOP }
 /* Decides what follows a death. SUP_CANNOT_RUN: *ret_exit is the daemon's exit code. */
 enum sup_verdict sup_after_death(struct sup *s, struct wrk *w, int *ret_exit);
 
-/* Tells it to finish its requests and exit; it is killed after grace_ns. */
+/* Tells the worker to finish its requests and exit; it is killed after grace_ns. */
 void sup_stop(struct sup *s, struct wrk *w, uint64_t grace_ns);
 /* Starts a worker that was stopped, has failed or is in back-off, with a new crash
  * window. Returns as sup_start(). */

@@ -39,9 +39,9 @@ struct wlk {
     uint64_t n_sent;       /* requests sent, in all */
     uint32_t generation;   /* generation of its worker, from 1 */
     int is_failed;         /* its worker will not be started again */
-    /* From dsp_measure(): the counters at the last look; token_ns, the least time per
-     * token in an interval; row_ns, mean step time per sequence; row_tokens, row_ns /
-     * token_ns, clamped. */
+    /* Set by dsp_measure(). at_*: the counters at its last call. token_ns: least time per
+     * token in an interval. row_ns: running mean of the step time per sequence.
+     * row_tokens: row_ns / token_ns, from 1 to DSP_SHARE. */
     uint64_t at_ns, at_seqs, at_tokens;
     double token_ns, row_ns;
     uint32_t row_tokens;

@@ -49,7 +49,7 @@ struct lka_step {
     uint64_t pick_ns;
     uint64_t predict_ns; /* 0: unknown */
     uint64_t expect_ns;  /* predict_ns corrected */
-    int32_t marks;       /* 1: signals when most of it is done */
+    int32_t marks;       /* 1: the device signals when most of the step is done */
     uint64_t before_ns;  /* last look that did not see the mark; 0: none */
     uint64_t mark_ns;    /* first look that saw the mark; 0: not seen yet */
 };
@@ -84,8 +84,8 @@ void lka_will_mark(struct lka *l);
 void lka_look(struct lka *l, uint64_t now_ns, int passed);
 /* When to look at the mark next; UINT64_MAX: no mark is expected. */
 uint64_t lka_look_at(const struct lka *l, uint64_t now_ns);
-/* The oldest step ended. idle_ns: how long the device was idle before it because of
- * lka_due() only, although there was work. */
+/* The oldest step ended. idle_ns: how long the device was idle before it although there
+ * was work, only because lka_due() delayed the step. */
 void lka_collected(struct lka *l, uint64_t begin_ns, uint64_t end_ns, uint64_t idle_ns);
 /* When to pick the next step; <= now_ns: at once; UINT64_MAX: not before a step is
  * collected or a mark is seen. */

@@ -437,7 +437,7 @@ main(int argc, char **argv)
     else
         free(w->stat);
     trc_leave(w->trc_seg);
-    if (logs == 0) /* else the log thread hangs and may still use the segment */
+    if (logs == 0) /* not 0: the log thread hangs and may still use the segment */
         lnk_leave(w->seg);
     OBJ_FREE(w, WRK_MAGIC);
     return rc;

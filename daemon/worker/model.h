@@ -85,7 +85,7 @@ struct mdl_config {
     int rope_truncate;
     float rope_short[MDL_MAX_HEAD_DIM / 2], rope_long[MDL_MAX_HEAD_DIM / 2]; /* longrope */
     int32_t rope_original_max_pos;
-    enum fdk_dtype dtype; /* as in config.json; the tensors' own types count */
+    enum fdk_dtype dtype; /* as in config.json; a tensor's own type takes precedence */
     enum mdl_quant quant; /* NONE: no e4m3 weights */
     int32_t n_eos, eos[MDL_MAX_EOS];
     int32_t bos; /* -1 if none */

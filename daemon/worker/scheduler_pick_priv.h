@@ -26,7 +26,7 @@ struct sch_pick {
     int first;                 /* 1: first iteration over the candidates: long prompts
                                   get half of the step */
     int32_t n_partial, n_long; /* unfinished prompts after their tokens so far */
-    int32_t n_long_had;        /* of the long ones, those that had their turn */
+    int32_t n_long_had;        /* long unfinished prompts that had their turn */
     const struct seq *oldest;  /* first running prompt that has not had its turn, or
                                   NULL */
     int n_wanting;             /* running prompts that got no tokens so far */
@@ -103,8 +103,8 @@ void sch_share_time(struct sch_pick *p, int32_t n);
 
 /* ---- preemption for a better priority: scheduler_urgent.c ------------------------- */
 
-/* Blocks that come back when the launched steps are collected. Shared blocks are
- * counted too: if fewer come back, the next step accounts for that. */
+/* Number of blocks that may become free when the launched steps are collected. Shared
+ * blocks are counted too; if fewer become free, the next step accounts for that. */
 int32_t sch_coming(const struct sch *sch);
 /* Preempt for the sequence that the last step rejected, before any has its row. */
 void sch_urge(struct sch_pick *p);
