@@ -24,7 +24,8 @@ void buf_clear(struct buf *b, size_t keep);
 void buf_fail(struct buf *b);
 /* Has any buffer of this process failed? */
 int buf_any_failed(void);
-/* Make room after n for `more` bytes and a zero. Returns its start; NULL: no memory. */
+/* Make room for `more` bytes and a terminating zero after the n bytes. Returns the start
+ * of the room; NULL: no memory. */
 char *buf_room(struct buf *b, size_t more);
 /* buf_add() for when room is lacking. */
 void buf_add_more(struct buf *b, const void *p, size_t n);
@@ -50,7 +51,7 @@ void buf_u64(struct buf *b, uint64_t v);
 /* Drop n bytes at the front. */
 void buf_drop(struct buf *b, size_t n);
 
-/* The value of a hex digit; -1: c is none. */
+/* The value of a hex digit; -1: c is not one. */
 int buf_hex(char c);
 /* Add a JSON string with its quotes. Invalid UTF-8 becomes U+FFFD. */
 void buf_json(struct buf *b, const char *p, size_t n);

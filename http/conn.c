@@ -18,10 +18,10 @@
 #include "daemon/common/log.h"
 #include "http/route.h"
 
-#define CN_READ      GW_SCRATCH    /* most bytes read of a connection per iteration */
-#define CN_DIRECT    4096          /* a body that lacks more is received in place */
-#define CN_WHOLE     (1 << 20)     /* bytes of a body before it gets room for all */
-#define CN_KEEP      512           /* most bytes of a buffer kept without a request */
+#define CN_READ      GW_SCRATCH    /* most bytes read from a connection per iteration */
+#define CN_DIRECT    4096          /* a body missing this many bytes is read in place */
+#define CN_WHOLE     (1 << 20)     /* bytes read before a body is allocated in full */
+#define CN_KEEP      512           /* bytes of the largest buffer kept between requests */
 #define CN_OUT       16384         /* a larger buffer is not kept for the next answer */
 #define CN_PACE      (4 * CN_READ) /* bytes of bodies read per ms while streams run */
 #define CN_LINGER_MS 2000

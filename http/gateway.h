@@ -34,7 +34,7 @@
 
 #define GW_MAX_LOOPS 16
 #define GW_SCRATCH   65536
-#define GW_FLUSH     16 /* connections filled with events, and then sent, as one group */
+#define GW_FLUSH     16 /* connections whose events are written, then sent, together */
 
 struct conn;
 struct shared;
@@ -49,12 +49,12 @@ struct gw {
     struct lis lis;
     struct inbox inbox;
     struct link *links;
-    unsigned links_of; /* the sh->version by which links was made */
+    unsigned links_of; /* the sh->version from which links was made */
     struct metrics met;
     struct live live;
     char *scratch;            /* GW_SCRATCH bytes, for received bytes */
     struct buf event;         /* an event of a stream while it is written */
-    struct buf out[GW_FLUSH]; /* memory for answers, not in use now: conn.h */
+    struct buf out[GW_FLUSH]; /* unused buffers for answers: conn.h */
     unsigned n_out;
 
     struct conn *conns, *dead; /* all connections; those to be freed */

@@ -329,8 +329,8 @@ trusts_no_more(struct gen *g, struct problem *bad)
     bad->retry_ms = 1;
 }
 
-/* Say what is too long: the prompt, or the requested number of tokens if that alone
- * exceeds the model's length, so that a shorter prompt would not help. */
+/* Say which field is too long: the prompt, or the requested number of tokens if it
+ * exceeds the model's length by itself: then a shorter prompt would not help. */
 static void
 is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
 {

@@ -29,9 +29,9 @@ struct item_ops;
 struct face {
     const char *id; /* prefix of the ids of answers */
     int is_chat;
-    /* Translate the body j into one of chat completions. said: its fields that the answer
-     * repeats; ignored: names of fields without effect, comma separated. 0 or -1. NULL:
-     * the body needs no translation. Any thread. */
+    /* Translates the body j into a chat-completions body. said gets the fields that the
+     * answer repeats, ignored the names of fields without effect, separated by commas.
+     * Returns 0 or -1. Any thread. NULL: bodies need no translation. */
     int (*translate)(const struct jr *j, struct buf *b, struct buf *said,
         struct buf *ignored, struct problem *bad);
     const char *const (*names)[2]; /* fields of chat completions, and their names here */
@@ -104,7 +104,7 @@ struct gen {
     /* Members that each event needs come first. */
     struct gw *g;
     struct conn *c;
-    struct link *link; /* to its daemon; NULL: not begun */
+    struct link *link; /* to its daemon; NULL until it begins */
     const struct face *face;
     struct prompt *prompt;
     struct choice *choice;

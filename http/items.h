@@ -62,7 +62,8 @@ void itm_text(struct buf *b, const char *name, const struct buf *text);
 #define ITM_TYPE_BYTES 64
 const char *itm_type(const struct jr *j, uint32_t i, char ret[ITM_TYPE_BYTES]);
 /* Add a content's text: a string, or an array of objects with a text and one of n types.
- * Texts are joined by line feeds; other contents are refused, naming field. 0 or -1. */
+ * Texts are joined by line feeds; other contents are refused with an error that names
+ * field. Returns 0 or -1. */
 int itm_parts(const struct jr *j, uint32_t i, const char *field, const char *const *types,
     size_t n, struct buf *ret, struct problem *bad);
 /* Write ,"function":{"name":NAME of an object with a name. */
@@ -84,8 +85,8 @@ struct item_field {
     const char *name, *as;
     enum item_field_kind kind;
 };
-/* Copy or refuse the fields of a body by this table and by that of the fields that all
- * APIs share; unknown ones are added to ignored. 0 or -1. */
+/* Copy or refuse the fields of a body as f[n] and the table of the fields that all APIs
+ * share say. The names of unknown fields are added to ignored. Returns 0 or -1. */
 int itm_fields(const struct jr *j, const struct item_field *f, size_t n, struct buf *b,
     struct buf *ignored, struct problem *bad);
 /* Translate a body by face->translate() into g->body, g->said and g->ignored. */

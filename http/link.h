@@ -43,7 +43,7 @@ struct link_job {
     int want_main; /* LOOK: open the main session too */
     /* results */
     int rc;                    /* enum fdp_status */
-    const struct vocab *vocab; /* TOKENIZE: valid only in shape() */
+    const struct vocab *vocab; /* TOKENIZE with want_strs: valid only during shape() */
     struct buf out;
     fdc_t *main;    /* LOOK: a new session, or NULL */
     int is_trusted; /* LOOK: requests may name a user */

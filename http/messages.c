@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Anthropic's /v1/messages: translates its bodies into those of chat completions, and
+/* Anthropic's /v1/messages: translates its bodies into chat-completions bodies, and
  * writes its answers. */
 #include "config.h"
 

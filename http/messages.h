@@ -8,8 +8,8 @@
 #include "http/problem.h"
 
 /* Translate a body of /v1/messages, or, if counts is set, of /v1/messages/count_tokens,
- * into one of chat completions. ignored gets the names of unknown fields. 0 or -1. Any
- * thread. */
+ * into a chat-completions body. ignored gets the names of unknown fields. Returns 0 or
+ * -1. Any thread. */
 int msg_translate(const struct jr *j, int counts, struct buf *b, struct buf *ignored,
     struct problem *bad);
 

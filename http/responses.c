@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's /v1/responses, without state: translates its bodies into those of chat
- * completions, and writes its answers. */
+/* OpenAI's /v1/responses, without state: translates its bodies into chat-completions
+ * bodies, and writes its answers. */
 #include "config.h"
 
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #include "http/shape.h"
 
 #define GEN_MAX_SPANS 16384      /* fdd's limit of spans */
-#define GEN_MAX_BYTES (8u << 20) /* of a prompt: the size of a session's arena */
+#define GEN_MAX_BYTES (8u << 20) /* bytes of a prompt: the size of a session's arena */
 
 /* A request that is being read. */
 struct start {
@@ -416,7 +416,7 @@ prepare(struct prep_job *job)
     }
 }
 
-/* Go on in the loop after a prep thread has read the request. */
+/* Called in the loop after a prep thread has read the request: begins it. */
 static void
 prepared(struct post *p)
 {

@@ -31,8 +31,8 @@ struct stats {
 /* The segment; NULL: not available (yet), for the reason sta_why(). socket: the clients'
  * socket; "": fdc_default_socket(). */
 const struct cnt_seg *sta_get(struct stats *s, const char *socket, uint64_t now_ms);
-/* For how many ms the worker has had requests and made no step, as of the
- * last sta_get(). */
+/* Milliseconds since the worker last made a step or had no requests, as of the last
+ * sta_get(). */
 uint64_t sta_step_age_ms(const struct stats *s, uint64_t now_ms);
 const char *sta_why(const struct stats *s);
 void sta_fini(struct stats *s);

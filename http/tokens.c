@@ -23,7 +23,7 @@ struct reading {
     size_t n_src;
     struct model *models[SRV_MAX]; /* references */
     size_t n_model;
-    struct model *model; /* the chosen model, a reference */
+    struct model *model; /* reference to the chosen model */
     int is_literal;      /* names of special tokens in messages are text */
     int is_count;        /* the body is one of /v1/messages/count_tokens */
     int rc;

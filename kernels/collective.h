@@ -126,12 +126,12 @@ struct fdk_kv_share_args {
     const int32_t *range;      /* [2] within 0..T; each copy has its own */
     struct fdk_kv kv;          /* this copy's */
     void *peer[FDK_MAX_RANKS]; /* kv.base of each rank of the group */
-    struct fdk_kv stage;       /* of one layer, otherwise as kv; base NULL: no stage */
+    struct fdk_kv stage;       /* the rank's: as kv, but of one layer; base NULL: none */
     int32_t T;                 /* equal on all ranks */
     int32_t layer;             /* of its KV group */
     int32_t begin; /* 1: the first of the step: it writes only after all ranks have
-                                  reached it and so have ended their launches before the
-                                  step */
+                                  reached it, when their launches before the step have
+                                  ended */
 };
 
 /* The end of a step. Result o of each rank, rank 0 included, is copied to all[at[o]] on

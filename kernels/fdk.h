@@ -269,7 +269,7 @@ struct fdk_att_plan_args { /* lists the step's tiles, row by row, each row's asc
     int32_t n_max;                        /* fdk_tiles_max(S, T, a, bt) of the launch */
     const struct fdk_attention_args *att; /* of a layer of the step, of one without a
                                              window if there is one */
-    void *plan;                           /* att_plan_bytes(): the backend's own data */
+    void *plan;                           /* the backend's data, att_plan_bytes() bytes */
     size_t plan_bytes;
     int32_t outputs; /* att_plan_host: 1: list only tiles with a token of b->out, which
                                   ascends by tok; rows of other tiles are not written */
@@ -290,13 +290,14 @@ struct fdk_embed_args {
 };
 /* Are all pointers of the table set, and do the shards hold V rows? */
 int fdk_embed_valid(const struct fdk_embed_args *a);
-/* Place of a norm; norm(v) = v / rms(v) * (w + offset), and s is add_scale. */
+/* Whether a norm precedes or follows a sublayer. norm(v) = v / rms(v) * (w + offset); s
+ * is add_scale. */
 enum fdk_norm {
     FDK_NORM_PRE, /* before a sublayer: x += s add (if any); y = norm(x) */
     FDK_NORM_POST /* after it: x += s norm(add) (if any); y = x (if there is y) */
 };
 struct fdk_rmsnorm_args {
-    void *y;          /* (T, C) act; FDK_NORM_POST: or NULL */
+    void *y;          /* (T, C) act; with FDK_NORM_POST it may be NULL */
     float *x;         /* (T, C) residual stream */
     const void *add;  /* (T, C) act, or NULL */
     const float *w;   /* (C); FDK_NORM_POST without add: not read */
@@ -383,15 +384,15 @@ struct fdk_attention_args {
     uint32_t *n_done; /* each layer adds the number of tiles that it computed */
     const void *plan; /* of att_plan */
     int32_t n_work_max;
-    int32_t asks, n_ask; /* n_own > 1: only the queries of ranks [asks, asks + n_ask) are
-                                computed, and b is their step; both 0: those of all
-                                ranks, which have the same step */
+    int32_t asks, n_ask; /* n_own > 1: computes only the queries of ranks
+                                [asks, asks + n_ask), whose step is b. Both 0: those of
+                                all ranks, which then have the same step */
     int32_t T, H, K, D;
     int32_t layer;       /* of its KV group */
     int32_t window;      /* 0: none, all positions 0 .. p are seen */
-    int32_t step_window; /* window of those layers of the step that have one, the same for
-                            all of them; 0: no layer has one. Equal in all launches of a
-                            step and in its plan */
+    int32_t step_window; /* the same window of all the step's layers that have one; 0: no
+                            layer has one. Equal in all launches of a step and in its
+                            plan */
     float scale;
     float softcap; /* 0: none */
     enum fdk_dtype act;
@@ -532,7 +533,7 @@ struct fdk_pack_args {
     int64_t first, n;
     const void *x;       /* (n, x_cols) */
     int32_t x_cols;      /* elements of a row of x; 0: as many as a row of w */
-    int32_t x_at;        /* index in a row of x of w's first column; even for FDK_I4 */
+    int32_t x_at;        /* column of x that becomes w's column 0; even for FDK_I4 */
     int32_t x_row_scale; /* 1: a row's scale is computed from all its x_cols elements;
                             w.group is w.cols */
     uint64_t *bad; /* [1] used if w has scales and x does not. If an element i of x that
@@ -718,11 +719,11 @@ struct fdk_ops {
     int (*weight_pack)(const struct fdk_pack_args *, fdk_stream_t);
     int (*dummy)(const struct fdk_dummy_args *, fdk_stream_t); /* on_host: may be NULL */
 
-    /* kernels/program.h: runs of operations that may be one launch; earlier entries of
-     * the table are preferred. NULL: none. */
+    /* Runs of operations that one launch may cover (kernels/program.h); earlier entries
+     * of the table are preferred. NULL: none. */
     const struct fdk_fusion *fusion;
     int32_t n_fusion;
-    /* kernels/program.h: operations that no other backend has. NULL: none. */
+    /* Operations that no other backend has (kernels/program.h). NULL: none. */
     const struct fdk_own *own;
     int32_t n_own;
     /* Kernels of a complete operation in the order of launch: substrings of their

@@ -115,8 +115,8 @@ struct fdk_step {
     const int32_t *range; /* fdk_kv_share_args.range and fdk_row_share_args.at of a
                              step */
     const int32_t *at;    /* that several copies share; else NULL */
-    struct { /* of a KV group: batch with its slots and block tables, results of
-                att_plan */
+    struct { /* of a KV group: the batch with the group's slots and block tables,
+                and the results of att_plan */
         const struct fdk_batch *b;
         const struct fdk_work *work;
         const int32_t *n_work;
@@ -222,11 +222,11 @@ struct fdk_launch {
 int fdk_bind(const struct fdk_ops *k, struct fdk_ctx *ctx, int dev,
     const struct fdk_op *op, int32_t n, struct fdk_bound **ret);
 void fdk_unbind(struct fdk_bound *bound);
-/* Upper bound of the launches of n operations in halves. */
+/* Most launches of n operations in a step that is divided into halves. */
 #define FDK_LAUNCHES(n) (4 * (n))
-/* Writes the launches of a step, in order, to ret, which has n (of fdk_bind()) entries,
- * or FDK_LAUNCHES(n) if the step is in halves. Returns their number. fused 0: each
- * operation by itself. */
+/* Writes the launches of a step to ret, in order. ret has room for the n of fdk_bind(),
+ * or for FDK_LAUNCHES(n) if the step is divided into halves. Returns the number of
+ * launches. fused 0: each operation is launched by itself. */
 int32_t fdk_launches(const struct fdk_bound *bound, const struct fdk_step *s, int fused,
     struct fdk_launch *ret);
 int fdk_launch(const struct fdk_bound *bound, const struct fdk_step *s,

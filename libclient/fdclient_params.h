@@ -177,9 +177,10 @@ struct fdc_submit_opts {
                                   and fdc_dispatch() skip it */
     uint32_t no_resume; /* 1: fdc_open_opts.reconnect_ms does not continue it after a
                            restart; it ends with the error */
-    void *user_ptr;     /* what fdc_req_user() returns for the handle from its start */
-    char *error_text;   /* on failure gets a sentence that names the value, */
-    uint32_t error_text_bytes; /* its bound and the value given; or NULL, 0 */
+    void *user_ptr;     /* the initial value of fdc_req_user() for the handle */
+    char *error_text;   /* gets a sentence if the call fails: which parameter, its
+                           value, its bound; may be NULL */
+    uint32_t error_text_bytes; /* room in error_text */
     uint32_t rsv;
 };
 

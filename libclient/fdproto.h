@@ -347,7 +347,7 @@ struct fdp_logprob {
     float logprob;
 };
 struct fdp_tokens {    /* u32 ids[n_ids] and n_text bytes of UTF-8 follow */
-    uint32_t text_off; /* position that the separate TEXT record would have */
+    uint32_t text_off; /* position of the text, as in the header of a TEXT record */
     uint16_t n_ids;    /* n_ids, n_text >= 1: else it is IDS or TEXT */
     uint16_t n_text;
 };

@@ -217,8 +217,8 @@ void fdc__session_event(struct fdc *s, const void *payload, uint32_t len); /* of
 /* poll.c */
 int fdc__drain(struct fdc *s);           /* mtx held: records taken, or < 0 */
 void fdc__queue_free(struct fdc_req *r); /* mtx held */
-/* mtx held. Returns 1 if the condition holds; 0 when time is up; FDC_NOTHING; < 0: the
- * session is over. */
+/* mtx held. Returns 1 if the condition holds, 0 at the deadline, FDC_NOTHING if no
+ * request is open, or < 0 if the session is over. */
 int fdc__wait(struct fdc *s, enum wait_kind kind, struct fdc_req *r, uint64_t deadline);
 int fdc__next(struct fdc_req *r, struct fdc_event *ret_event, uint64_t deadline);
 void fdc__look(struct fdc *s); /* mtx held: drain, notice a hang-up */

@@ -419,7 +419,7 @@ cancel_open(struct fdc *s, struct fdc_req *r)
         fdc__die(s, FDP_E_PROTO);
 }
 
-/* Ends a request that no daemon has. */
+/* Ends a lost request, which no daemon has now. */
 static void
 cancel_lost(struct fdc *s, struct fdc_req *r)
 {

@@ -106,8 +106,8 @@ struct cpu_spin {
     uint64_t ns; /* longest time of polling */
     _Atomic uint64_t crowded_until;
 };
-/* Call it every few microseconds of polling, with *until 0 at first. Returns 0: sleep
- * now. */
+/* A polling thread calls it every few microseconds, with *until 0 at first. Returns 0
+ * when the thread should sleep, else 1. */
 int cpu_spin_more(struct cpu_spin *spin, uint64_t *until);
 /* Waits until (int32_t)(*word - target) >= 0: polls, then sleeps on it. The
  * side that advances it calls cpu_wake() after its seq_cst store; n_wait is accessed

@@ -36,7 +36,7 @@ w_bytes(enum fdk_dtype t)
     return t == FDK_F32 ? 4 : 2;
 }
 
-/* Reduces and stores mr x nr sums; the first nr_live columns exist. */
+/* Reduces mr x nr sums and stores those of the first nr_live columns. */
 VEC void
 tile_store(const struct fdk_gemm_args *a, int m, int n, v16 (*acc)[8], const int mr,
     const int nr, int nr_live)
@@ -82,7 +82,7 @@ tile_direct(const struct fdk_gemm_args *a, int m, int n, const int mr, const int
         for (int j = 0; j < nr; j++) {
             const char *p = w + ((size_t)j * K + k) * wb;
             v16 wv = v_load_w(p, t);
-            /* The next tile's rows: too short for the hardware prefetcher. */
+            /* The rows of the next tile are too short for the hardware prefetcher. */
             if (nr > 1)
                 __builtin_prefetch(p + (size_t)nr * K * wb, 0, 2);
 #pragma GCC unroll 4
@@ -147,7 +147,7 @@ tile_quant(const struct fdk_gemm_args *a, int m, int n, const int mr, const int 
             }
         }
     }
-    if (K % 16 != 0) { /* the rest of the last group */
+    if (K % 16 != 0) { /* the last K % 16 elements */
         const size_t k = K / 16 * 16;
 #pragma GCC unroll 4
         for (int i = 0; i < mr; i++)

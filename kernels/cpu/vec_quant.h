@@ -165,8 +165,9 @@ q_piece(const char *p, int i)
     return __builtin_convertvector(__builtin_convertvector(h, vi), vf);
 }
 
-/* Converts four e4m3 numbers. The exponent biases differ by 120; a subnormal number,
- * which has no leading 1, is the number with the next exponent minus the leading 1. */
+/* Converts four e4m3 numbers. The exponent biases differ by 120. A subnormal number has
+ * no leading 1: it is converted as if it had one, with the exponent of the smallest
+ * normal numbers, and the value of that leading 1 is subtracted. */
 VEC vf
 q_f8_piece(const char *p)
 {

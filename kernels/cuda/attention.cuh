@@ -30,12 +30,12 @@
 #define CU_SPLIT_CHUNK   128     /* most tokens of a chunk; chunks start at multiples */
 #define CU_SPLIT_UNIT    16      /* tokens of a chunk per warp */
 #define CU_SPLIT_UNITS   (CU_SPLIT_CHUNK / CU_SPLIT_UNIT)
-#define CU_SPLIT_FEW     2       /* deterministic: log2 of the chunks in a row of a
-                                    split */
-#define CU_SPLIT_PARTS   16      /* deterministic: splits of a row in
+#define CU_SPLIT_FEW     2       /* deterministic: log2 of a split's consecutive
+                                    chunks */
+#define CU_SPLIT_PARTS   16      /* deterministic: most splits of a row in
                                     attention_split.cu */
-#define CU_PART_GROW     256     /* deterministic: chunks from which splits grow
-                                    elsewhere */
+#define CU_PART_GROW     256     /* deterministic: chunk from which splits grow in
+                                    the other kernels */
 #define CU_SPLIT_BLOCKS  160     /* most blocks of a launch */
 
 struct cu_att_long {             /* query tokens of one row */
@@ -99,10 +99,10 @@ struct cu_split_plan {           /* after the long list: one for layers without 
                                     finished their splits; 0 between launches */
 };
 
-/* Query tokens of a step's long tiles; the n_row long rows have n query tokens in all.
- * 192 tokens with a head dim of 64 let three warpgroups (attention_prefill.cu) work on
- * one head, but for short rows the additional work in the last chunks costs more than
- * that gains. */
+/* Query tokens per long tile, in a step whose n_row long rows have n query tokens in all.
+ * With a head dim of 64, 192 tokens let three warpgroups (attention_prefill.cu) work on
+ * one head. For short rows the additional work in the last chunks costs more than that
+ * gains. */
 static inline __host__ __device__ int
 cu_att_long_tile(int D, int n_row, int n)
 {

@@ -129,7 +129,7 @@ struct fdb_log {
 /* Figures of one repeat that are not in the log. */
 struct fdb_run {
     uint64_t t_begin, t_end;          /* first measured send to last end, ns */
-    uint64_t cpu_ns;                  /* fdbench's own processor time in between */
+    uint64_t cpu_ns;                  /* fdbench's own processor time between them */
     double late_ms;                   /* longest delay of a send after t_due */
     uint32_t max_concurrent_requests; /* most requests open at a time */
     uint32_t n_held;                  /* sends that waited for room in the session */
@@ -247,7 +247,7 @@ struct fdb_metric {
     int is_compared;    /* by --against; a distribution: its p50, p99 and max */
 };
 #define FDB_N_METRIC   23
-#define FDB_FIRST_DIST (FDB_N_METRIC - FDB_N_TIMES) /* in the order of enum fdb_times */
+#define FDB_FIRST_DIST (FDB_N_METRIC - FDB_N_TIMES) /* as ordered in enum fdb_times */
 extern const struct fdb_metric fdb_metrics[FDB_N_METRIC];
 /* Summary of a repeat; new reference, NULL without memory. */
 json_t *fdb_summarize(const struct fdb_log *log, uint32_t repeat,

@@ -10,7 +10,7 @@
 #define N_TAIL   50  /* points after p99 */
 #define N_SHOWN  16  /* repeats with a curve */
 #define N_COLUMN 800 /* columns that a repeat's time is divided into */
-#define N_STEP   50  /* intervals of it for the gaps between tokens */
+#define N_STEP   50  /* intervals of a repeat's time, for gaps between tokens */
 
 static const char page[] = {
 #include "tools/fdbench/report.html.inc"
@@ -54,7 +54,8 @@ struct span {
     struct {
         double open, waiting; /* changes of these counts; span_json() sums them up */
         double tokens;
-        const struct fdb_rec *lowest, *highest, *failed; /* sent in it; ordered by TTFT */
+        /* Requests sent in the column: of lowest, of highest TTFT, and a failed one. */
+        const struct fdb_rec *lowest, *highest, *failed;
     } c[N_COLUMN + 1];
     struct fct_buf gap[N_STEP]; /* doubles: ms */
 };

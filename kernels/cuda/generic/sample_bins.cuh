@@ -16,8 +16,8 @@
 struct bins {
     float max, scale;
     int near_bin;                /* -1: the first division */
-    int shift, above_shift;      /* bits of the key that this division uses; the higher
-                                    ones equal prefix */
+    int shift, above_shift;      /* this division uses the bits of the key from shift to
+                                    above_shift; the higher bits equal prefix */
     u64 prefix;
 };
 

@@ -94,8 +94,8 @@ passes_min_p(const struct fdk_row &st, const struct row &r, float x, int id)
         exp(scaled(st, r, x)) >= (double)st.min_p;
 }
 
-/* The smallest key that min_p leaves. The lanes of a warp search together: each tests a
- * point of the range of the smallest logit, as ordered bits. */
+/* The smallest key that passes min_p. The lanes of a warp search for its logit together,
+ * as ordered bits: each tests one point of the range that is left. */
 static __device__ u64
 cut_by_ratio(const struct fdk_row &st, const struct row &r)
 {

@@ -40,14 +40,14 @@ struct shared {                  /* besides the logits */
     struct fdk_rules rules;      /* a copy, if the row has rules */
     u64 best[2][S_SLOTS];        /* a warp's largest key; the two sets alternate */
     uint32_t least[2][S_SLOTS];  /* its smallest logit, as ordered bits */
-    u64 sum[S_SLOTS];            /* in rank 0: sums of exponentials of raw logits */
+    u64 sum[S_SLOTS];            /* used in rank 0: sums of exponentials of raw logits */
     union {
         struct { uint32_t lo[S_BINS], hi[S_BINS]; } hist; /* this block's */
         u64 sort[2][S_LIST];
     };
     u64 merged[S_BINS];          /* the row's histogram */
-    u64 list[S_LIST];            /* in rank 0: keys in any order */
-    uint32_t n_list[S_LISTS];    /* in rank 0: number of keys of each list; counts on when
+    u64 list[S_LIST];            /* used in rank 0: unordered keys */
+    uint32_t n_list[S_LISTS];    /* used in rank 0: keys of each list, counted even after
                                     the list is full */
     u64 scan[S_WARPS];
     double win[S_WARPS];

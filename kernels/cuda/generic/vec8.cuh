@@ -127,7 +127,7 @@ cu_norm_usual(const struct fdk_rmsnorm_args *a)
         (a->add_scale == 0 || a->add_scale == 1);
 }
 
-/* Are all of them aligned to 16 bytes? NULL is. */
+/* Are all four addresses aligned to 16 bytes? NULL counts as aligned. */
 static inline int
 cu_aligned(const void *a, const void *b, const void *c, const void *d)
 {

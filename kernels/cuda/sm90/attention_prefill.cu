@@ -296,8 +296,8 @@ pass_turn(int group)
     named_arrive(1 + (group + 1) % shape<D>::groups, 256);
 }
 
-/* Converts the scores sc of chunk c to weights. first: 1-based token of the row that is
- * query 0 of the unit. */
+/* Converts the scores sc of chunk c to weights. first: position in its row of query 0 of
+ * the unit, counted from 1. */
 template<bool X, int N>
 static __device__ __forceinline__ void
 chunk_weights(float (&sc)[N], struct softmax *x, const struct scores &s, float scale,

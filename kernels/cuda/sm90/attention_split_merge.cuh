@@ -318,9 +318,9 @@ settle(const struct split_args &s, const struct walk &w, const struct ending &e,
     }
 }
 
-/* Merges and stores the warps' sums of the block's splits of a head set. own: the block
- * had the head set from its first split on. Then it is mostly the last to arrive, because
- * the others began with their splits of it, and its own sums need no scratch. */
+/* Merges the warps' sums of the block's splits of a head set, and stores the result. own:
+ * the block has the head set's first split. Then its sums need no scratch, as it is
+ * usually the last to arrive: the others began with their splits of this head set. */
 template<int D, typename E, int G>
 static __device__ void
 finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<D> &u,

@@ -50,7 +50,7 @@ struct narrow {
                                                           block */
     static const int stage = UNITS * unit + 256;       /* and [row][unit] scales */
     static const int keep = KEEP / KB / warps;         /* KEPT: a warp's k blocks */
-    static const int red = warps * 8 * NG * 20;        /* floats of a row group */
+    static const int red = warps * 8 * NG * 20;        /* floats of a row group's sums */
     static const int room = ((NG == 1 ? 113 : 220) * 1024 - 2 * red * 4) /
         (warps * stage);
     static const int depth = room > 8 ? 8 : room;
@@ -461,8 +461,8 @@ launch_rows(const struct fdk_gemm_args *a, int n_proc, cudaStream_t s)
         launch<W, LB, 2, 0>(a, n_proc, s);
 }
 
-/* Do k blocks of 16 bytes per lane fit K and the groups? Otherwise they have 32
- * elements. */
+/* Are K and the groups multiples of a k block with 16 bytes per lane? Otherwise k blocks
+ * have 32 elements. */
 static int
 long_blocks(const struct fdk_gemm_args *a)
 {

@@ -60,7 +60,7 @@ struct shape {
 
 #define MOST_STAGES 32
 
-/* The barriers of a block, after its ring and sums. */
+/* The barriers of a block; in shared memory they follow its ring and sums. */
 struct barriers {
     uint64_t full[OWN][MOST_STAGES], empty[OWN][MOST_STAGES];
     uint64_t sent[OWN];          /* all splits' sums of this block's 16 rows have

@@ -54,10 +54,10 @@ x_registers(int type)
  * Share of a lane in a GEMM: g is its row of w and its column of x; t selects its share
  * of a chunk and its two columns of the result.
  *
- * For int8 the columns are digits, the last one repeated. A chunk of int4 is twice 128
- * elements with their own scales, for lanes t = 0, 1 and t = 2, 3: the digits of the
- * first are columns 0 to 2, those of the second 4 to 6; a column is zero for the other
- * half's elements.
+ * For int8 the columns of x are its digits; the last digit is repeated. A chunk of int4
+ * has two halves of 128 elements with their own scales: one for lanes t = 0, 1, one for
+ * t = 2, 3. The digits of the first half are columns 0 to 2, those of the second 4 to 6;
+ * a column is zero for the other half's elements.
  */
 struct gemm_lane {
     uint32_t w;                  /* row g of this warp's chunk in stage 0 */

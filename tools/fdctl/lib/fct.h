@@ -165,7 +165,7 @@ int fct_set(const struct fct_line *l, const char *name, const char *value, void 
 
 #define FCT_OPTS_MAX 96
 void fct_help_opts(const struct fct_opt *opts);
-/* Name of cmd's BOOL argument that is written as this word; NULL: none. */
+/* Name of cmd's BOOL argument that this word on the command line sets; NULL: none. */
 const char *fct_table_word(const char *cmd, const char *word);
 
 /* ---- connection ------------------------------------------------------------- */
@@ -459,11 +459,12 @@ int fct_main(const char *prog, const struct fct_cmd *cmds, int argc, char **argv
 /* Find a program next to this one, as installed or in the build tree. Returns 0, or
  * -ENOENT with the folder in ret. */
 int fct_find_program(const char *name, char ret[PATH_MAX]);
-/* Start a program with option config[0] and its value config[1] (config[0] NULL:
- * without), and --set for each of set. It has a process group of its own, so that
+/* Start a program with option config[0] and its value config[1] (NULL: without the
+ * option), and one --set for each of set. It has a process group of its own, so that
  * Ctrl-C reaches only this program, and gets SIGTERM when this one ends. log (may be
  * NULL) is the file for its standard output and error. If it cannot be run, the child
- * writes a message after who and exits with 127. Returns the pid, or -1 (errno). */
+ * writes a message that begins with who, and exits with 127. Returns the pid, or -1
+ * (errno). */
 #define FCT_SETS_MAX 64
 pid_t fct_spawn(const char *path, const char *const *config, const char *const *set,
     size_t n_set, const char *log, const char *who);

@@ -225,7 +225,8 @@ top_chart(struct top_canvas *c, int y, int x, int w, int h, const struct top_his
 
 #define N 24
 
-/* Each step times the one before; the first with a number below most is used. */
+/* Each suffix stands for `step` times the previous one. The first one is used with which
+ * the number is below `most`. */
 static const struct scale {
     double step, most;
     int digits; /* decimals, fewer for large numbers; none in the first unit */

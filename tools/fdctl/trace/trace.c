@@ -379,7 +379,7 @@ follow_steps(struct follow *w)
 
     for (; w->next <= n && !fct_interrupted; w->next++) {
         if (!trc_get_step(w->seg, w->next, &st)) {
-            /* being written, unless it was overwritten or its worker died meanwhile */
+            /* It is being written, unless it was overwritten or its worker died. */
             if (trc_n_step(w->seg) < w->next + TRC_STEPS && w->torn++ < TORN_POLLS)
                 return;
             w->missed++;

@@ -102,7 +102,7 @@ struct ftr_life { /* a request's history, from its events; FTR_NONE: not known *
     uint32_t n_preempted;
     int32_t n_out, code; /* valid if t_end is known */
     uint32_t generation; /* of its last worker */
-    uint64_t from, to;   /* its first and last step there, by the worker's own numbers */
+    uint64_t from, to;   /* first and last step on that worker, by the worker's numbers */
     int lost;            /* its worker ended before the request did */
 };
 /* Returns 0, or -ENOENT if there is no event of request id. */
@@ -125,8 +125,9 @@ void ftr_show_event(const struct ftr_snap *snap, const struct trc_event *e);
 /* Print the line of sums; chosen: the steps are not consecutive, so without rates. */
 int ftr_show_sum(const struct ftr_step *steps, size_t n, int chosen);
 void ftr_show_life(const struct ftr_snap *snap, const struct ftr_life *l);
-/* New references, NULL without memory: only the counts of a step and the facts of an
- * event's kind; then also the step's times, and the event's time and request. */
+/* Return new references, NULL without memory. The first two have only the counts of a
+ * step and the facts of an event's kind; the last two add the step's times, and the
+ * event's time and request. */
 json_t *ftr_counts_json(const struct ftr_step *s);
 json_t *ftr_facts_json(const struct trc_event *e);
 json_t *ftr_step_json(const struct ftr_clock *c, const struct ftr_step *s);
