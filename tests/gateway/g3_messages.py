@@ -187,7 +187,7 @@ def errors():
     refused(400, "invalid_request_error", "must be an object", [1])
     refused(404, "not_found_error", "gpt", dict(ok, model="gpt"))
     refused(400, "invalid_request_error", "messages", {"messages": 5}, path=PATH + "/count_tokens")
-    refused(405, "invalid_request_error", "POST alone", None)
+    refused(405, "invalid_request_error", "takes only POST", None)
     with connect() as s:
         s.sendall(request(PATH, ok).replace(b"application/json", b"text/plain"))
         status, _, raw = Reader(s).answer()
