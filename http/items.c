@@ -239,8 +239,8 @@ itm_parts(const struct jr *j, uint32_t i, const char *field, const char *const *
             text = jr_member(j, k, "refusal");
         if (!is_among(j, type, types, n) || jr_type(j, text) != JR_STRING)
             return prb_field(bad, field,
-                "%s holds a part of type \"%s\"; this model takes only those of type %s with "
-                "text",
+                "%s holds a part of type \"%s\"; this model takes only type %s, with a "
+                "string as its text",
                 field, itm_type(j, k, name), types[0]);
         buf_str(ret, sep);
         sep = "\n";

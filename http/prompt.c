@@ -76,8 +76,8 @@ add_content(const struct jr *j, uint32_t i, int goes_on, struct buf *b, struct p
     other = content_text(j, i, &text);
     if (other != JR_NONE)
         rc = prb_field(bad, "messages",
-            "messages holds a content part of type \"%s\"; this model takes only those of type "
-            "text with text",
+            "messages holds a content part of type \"%s\"; this model takes only type text, "
+            "with a string as its text",
             itm_type(j, other, type));
     if (goes_on)
         buf_str(&text, TAG_);

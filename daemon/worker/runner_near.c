@@ -26,7 +26,7 @@ run_cpus_parse(const char *list, cpu_set_t *ret)
     while ((rc = txt_range(&list, &from, &to)) == 1 && to < CPU_SETSIZE)
         for (; from <= to; from++)
             CPU_SET(from, ret);
-    return rc == 0 ? 0 : -EINVAL;
+    return rc == 0 && *list == '\0' ? 0 : -EINVAL;
 }
 
 void

@@ -89,7 +89,7 @@ REFUSED = [
     (CHAT, "messages", [{"role": "user", "content": 7}], "messages", "a number"),
     (CHAT, "messages", with_block(type="image_url", image_url={"url": PICTURE}), "messages", '"image_url"'),
     (CHAT, "messages", with_block(type="input_audio", input_audio={}), "messages", '"input_audio"'),
-    (CHAT, "messages", with_block(type="text", text=5), "messages", "this model takes only those of type text with text"),
+    (CHAT, "messages", with_block(type="text", text=5), "messages", "this model takes only type text, with a string as its text"),
     (CHAT, "messages", USER + [{"role": "assistant", "tool_calls": "x"}], "messages", "a string"),
     (CHAT, "messages", USER + [{"role": "assistant", "tool_calls": [5]}], "messages", "no name"),
     (CHAT, "messages", call(arguments="{}"), "messages", "no name"),

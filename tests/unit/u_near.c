@@ -26,7 +26,7 @@ static void
 lists(void **state)
 {
     static const char *const bad[] = { "x", "1-", "-1", "3-1", "1,", ",1", "1 2",
-        "0-99999", "1--2" };
+        "0-99999", "1--2", "1\n2" };
     cpu_set_t set;
 
     (void)state;

@@ -43,10 +43,11 @@ fct_slurp(const char *path, char **ret_text, size_t *ret_n)
     if (f == NULL)
         return fct_fail(errno == EACCES ? EX_NOPERM : EX_NOINPUT, "%s: %s", path,
             strerror(errno));
-    do
+    /* the first, empty piece makes the text of an empty file */
+    do {
         if (all.n + k > SLURP_MAX || fct_buf_add(&all, part, k) != 0)
             rc = fct_data("%s: too large", name);
-    while (rc == 0 && (k = fread(part, 1, sizeof(part), f)) > 0);
+    } while (rc == 0 && (k = fread(part, 1, sizeof(part), f)) > 0);
     if (rc == 0 && ferror(f))
         rc = fct_fail(EX_IOERR, "%s: %s", name, strerror(errno));
     if (f != stdin)

@@ -54,7 +54,6 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
 
     for (size_t i = 0; i < STT_N_ROW; i++) {
         snprintf(full, sizeof(full), "%s.%s", row_group(i), row_name(i));
-        fct_near(&near, row_name(i));
         if (fnmatch(word, row_name(i), 0) != 0 && fnmatch(word, full, 0) != 0)
             continue;
         pick[i] = 1;
@@ -64,6 +63,8 @@ stt_pick(const char *word, uint8_t pick[STT_N_ROW])
         return 0;
     if (strpbrk(word, "*?[") != NULL)
         return fct_usage("stat: no counter matches '%s'; fdctl stat -1 lists all", word);
+    for (size_t i = 0; i < STT_N_ROW; i++)
+        fct_near(&near, row_name(i));
     return fct_usage(
         "stat: no counter is named '%s'; the nearest is '%s'; fdctl stat -1 lists all",
         word, near.name);
