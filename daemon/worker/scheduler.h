@@ -32,14 +32,15 @@
  * from the moment the step completes a prompt, since the rest of the step would delay
  * its first token (a single long prompt may fill a step). Every fourth step has at
  * least one block of prefill, so that no prompt starves. An automatic target leaves
- * little room for prompts while little work is left to compute, and more room when
- * there is more work or for a long prompt, from its beginning to its end
- * (SCH_ROOM_LEAST_NS). But prompts always get as many tokens of a step as bring the
- * device to SCH_EFFICIENT percent of its speed; if these take longer, the target is
- * exceeded by that much. In 2, long prompts get at most half. At most max_partial
- * prompts are unfinished after a step, at most max_long of them longer than
- * long_threshold tokens. A sequence that may not go is skipped without holding up
- * others, but none takes blocks before a sequence that was bypassed too often.
+ * little room for prompts while little work is left to compute, and more when there is
+ * more: in proportion to the time of the step's decodes, or the most there may be for a
+ * long prompt, from its beginning to its end (SCH_ROOM_LEAST_NS). But prompts always
+ * get as many tokens of a step as bring the device to SCH_EFFICIENT percent of its
+ * speed; if these take longer, the target is exceeded by that much. In 2, long prompts
+ * get at most half. At most max_partial prompts are unfinished after a step, at most
+ * max_long of them longer than long_threshold tokens. A sequence that may not go is
+ * skipped without holding up others, but none takes blocks before a sequence that was
+ * bypassed too often.
  *
  * The samples of a request compute its prompt once. While one of them does, the others
  * wait, and then begin with its blocks (kv_share) and a copy of the last block, so that
@@ -119,9 +120,12 @@ struct sch_cfg {
 #define SCH_ITL_AUTO UINT64_MAX
 #define SCH_ITL_NS   44000000ull
 /* Room for prompts in a step in addition to its decodes: the least while at most
- * SCH_WORK_FEW_NS of prompt work is left, the most from SCH_WORK_MANY_NS on. The room
- * is bounded, not the end of the step: prompts that start while there are few decodes
- * end while there are many, and would arrive faster than they are served. */
+ * SCH_WORK_FEW_NS of prompt work is left, the most from SCH_WORK_MANY_NS on. With the
+ * most, prompts take SCH_EFFICIENT percent of the step, within the two limits here. In
+ * a longer step they would hardly be computed faster, but each first token waits for
+ * its end. And answers that begin with few others end with many: were the room then not
+ * larger, clients that send the next request when an answer ends would send prompts
+ * faster than they are computed. A long prompt has SCH_ROOM_MOST_NS. */
 #define SCH_ROOM_LEAST_NS 18000000ull
 #define SCH_ROOM_MOST_NS  39000000ull
 #define SCH_WORK_FEW_NS   60000000ull

@@ -57,49 +57,47 @@ sch_in_time(const struct sch_pick *p, int32_t from, int32_t q, uint64_t ns)
     return cost_predict(p->sch->cfg.cost, &c) <= ns;
 }
 
-/* Of q tokens, those up to the end of the step's last full tile. Returns -1 if that
- * loses more than most_over tokens. */
+/* Of q tokens, those up to the end of the step's last full tile. Returns -1 if these are
+ * fewer than least, or if that loses more than most_over tokens. */
 static int32_t
-sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t tile, int32_t most_over)
+sch_whole_tiles(const struct sch_pick *p, int32_t q, int32_t least, int32_t tile,
+    int32_t most_over)
 {
     int32_t over = (p->st->n_tok + q) % tile;
 
-    return q - over < p->floor || (!p->tiled && over > most_over) ? -1 : q - over;
+    return q - over < least || (!p->tiled && over > most_over) ? -1 : q - over;
 }
 
-/* Round q, the tokens for which there is time, to full tiles, at most to most. Returns
+/* Round q, the tokens for which there is time, to full tiles, from least to most. Returns
  * the tokens. The rest of a tile is not filled later in the step. */
 static int32_t
-sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t most)
+sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t least, int32_t most)
 {
     int32_t all = p->st->n_tok + q, tile = all < SCH_TILE_BEST ? SCH_TILE_FEW : SCH_TILE;
     int32_t more = (tile - all % tile) % tile, n;
 
     if (p->sch->cfg.itl_target_ns != SCH_ITL_AUTO)
         return q;
-    n = sch_whole_tiles(p, q, SCH_TILE_BEST, all / 8);
+    n = sch_whole_tiles(p, q, least, SCH_TILE_BEST, all / 8);
     if (n < 0 && more <= all / 5 && q + more <= most &&
         sch_in_time(p, from, q + more, p->most_ns))
         n = q + more;
     if (n < 0)
-        n = sch_whole_tiles(p, q, tile, all / 4);
+        n = sch_whole_tiles(p, q, least, tile, all / 4);
+    if (n < 0)
+        n = sch_whole_tiles(p, q, least, SCH_TILE_FEW, all / 8);
     if (n < 0)
         return q;
     p->tiled = 1;
     return n;
 }
 
-/* As many of q prefill tokens as there is time for. half: of a long prompt, which
- * leaves half of the time to others. */
+/* The most tokens from lo to hi, lo whatever it takes, that end within ns. */
 static int32_t
-sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
+sch_fit(const struct sch_pick *p, int32_t from, int32_t lo, int32_t hi, uint64_t ns)
 {
-    uint64_t ns = half ? p->long_ns : p->target_ns;
-    int32_t lo = half ? (p->floor + 1) / 2 : p->floor, hi = q;
-
-    if (!p->timed || q <= lo || sch_in_time(p, from, q, ns))
-        return q;
-    /* there is time for lo tokens, but not for hi */
+    if (hi <= lo || sch_in_time(p, from, hi, ns))
+        return hi;
     while (hi - lo > 1) {
         int32_t mid = lo + (hi - lo) / 2;
 
@@ -108,9 +106,26 @@ sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
         else
             hi = mid;
     }
+    return lo;
+}
+
+/* As many of q prefill tokens as there is time for. half: of a long prompt, which
+ * leaves half of the time to others. */
+static int32_t
+sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
+{
+    uint64_t ns = half ? p->long_ns : p->target_ns;
+    int32_t least = half ? (p->floor + 1) / 2 : p->floor, n;
+
+    if (!p->timed || q <= least || sch_in_time(p, from, q, ns))
+        return q;
+    /* attention to a long context is work as well: then fewer tokens are efficient */
+    if (!p->starved)
+        least = sch_fit(p, from, 0, least, ns > p->floor_ns ? ns : p->floor_ns);
+    n = sch_fit(p, from, least, q, ns);
     p->cut = 1;
     /* half a step is not rounded up */
-    return sch_tiled(p, from, lo, half ? lo : q);
+    return sch_tiled(p, from, n, least, half ? n : q);
 }
 
 int32_t
@@ -268,6 +283,16 @@ sch_efficient(const struct sch *sch)
         most < SCH_MAX_EFFICIENT ? most : SCH_MAX_EFFICIENT);
 }
 
+/* Time of the step with that many tokens of a prompt, from its beginning. */
+static uint64_t
+sch_floor_ns(const struct sch_pick *p)
+{
+    struct cost_step c = p->st->cost;
+
+    sch_add_prompt(p->sch, 0, p->floor, &c);
+    return cost_predict(p->sch->cfg.cost, &c);
+}
+
 /* The target for a step with these decodes only; 0: there is no target, or no
  * prediction. */
 static uint64_t
@@ -314,9 +339,21 @@ sch_begin_prompts(struct sch_pick *p)
         p->timed = p->st->n_decode > 0;
         p->starved = sch->n_starved >= SCH_MAX_STARVED;
         p->floor = sch_efficient(sch);
+        p->floor_ns = sch_floor_ns(p);
         if (p->starved && p->floor < sch->kv->block_size)
             p->floor = sch->kv->block_size;
     }
+}
+
+/* The most room for prompts in a step with decodes of this time. */
+static uint64_t
+sch_most_room(uint64_t decodes, int is_long)
+{
+    uint64_t room = decodes / (100 - SCH_EFFICIENT) * SCH_EFFICIENT;
+
+    if (is_long || room > SCH_ROOM_MOST_NS)
+        return SCH_ROOM_MOST_NS;
+    return room > SCH_ROOM_LEAST_NS ? room : SCH_ROOM_LEAST_NS;
 }
 
 /* Set the end of the step with an automatic target. Answers are not held up for a
@@ -326,14 +363,19 @@ static void
 sch_auto_target(struct sch_pick *p, uint64_t decodes, int32_t n)
 {
     const struct sch_cand *cand = p->sch->cand;
-    uint64_t most = decodes + SCH_ROOM_MOST_NS, least = decodes + SCH_ROOM_LEAST_NS;
     uint64_t range = SCH_WORK_MANY_NS - SCH_WORK_FEW_NS, work = 0;
+    uint64_t most, least = decodes + SCH_ROOM_LEAST_NS;
+    int is_long = 0;
 
-    for (int32_t i = 0; i < n && work < SCH_WORK_MANY_NS; i++)
-        work += cand[i].whole > SCH_WORK_LONG_NS ? SCH_WORK_MANY_NS : cand[i].work;
-    most = most > SCH_ITL_NS ? most : SCH_ITL_NS;
+    for (int32_t i = 0; i < n; i++) {
+        is_long |= cand[i].whole > SCH_WORK_LONG_NS;
+        work += cand[i].work < SCH_WORK_MANY_NS ? cand[i].work : SCH_WORK_MANY_NS;
+    }
+    most = decodes + sch_most_room(decodes, is_long);
+    if (is_long && most < SCH_ITL_NS)
+        most = SCH_ITL_NS;
     work = work > SCH_WORK_FEW_NS ? work - SCH_WORK_FEW_NS : 0;
-    work = work < range ? work : range;
+    work = is_long || work > range ? range : work;
     p->target_ns = least + work * ((most - least) / 1000) / (range / 1000);
     p->most_ns = most;
 }
