@@ -127,8 +127,9 @@ kv_check_commands(const struct kv *kv)
     ASSERT(kv->n_copy >= 0 && kv->n_copy <= kv->cfg.max_copy);
     ASSERT(kv->n_dup >= 0 && kv->n_dup <= kv->n_slot * kv->n_group);
     for (int32_t i = 0; i < kv->n_dup; i++) {
-        ASSERT(kv->block[kv->dup[i].to].where == KV_HELD &&
-            kv->block[kv->dup[i].to].ref == 1);
+        /* held by one sequence, or by more if the step fills and registers it */
+        ASSERT(kv->block[kv->dup[i].to].where == KV_HELD);
+        ASSERT(kv->block[kv->dup[i].to].ref == 1 || kv_is_known(&kv->block[kv->dup[i].to]));
         ASSERT(kv->block[kv->dup[i].to].batch == ix->batch);
         ASSERT(!kv_is_free(kv, kv->dup[i].from));
     }

@@ -429,7 +429,7 @@ fx_check_blocks(struct fx *f)
     for (int32_t i = 0; i < f->st.n_row; i++)
         fresh |= f->st.rows[i].fresh;
     if (fresh && f->st.n_preempted == 0)
-        assert_true(kv_available(f->kv) >= f->sch->n_owed);
+        assert_true(kv_reclaim(f->kv, (int32_t)f->sch->n_owed) >= f->sch->n_owed);
     for (const struct seq *s = f->sch->running.head; s != NULL; s = s->next) {
         assert_true(f->kv->n_held[s->slot] <= kv_blocks(f->kv, s->cached_len) + 1);
         assert_true(

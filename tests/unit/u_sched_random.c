@@ -19,12 +19,12 @@ static uint64_t
 n_steps(uint64_t share)
 {
     const char *s = getenv("FDD_SIM_STEPS");
-    uint64_t n = s != NULL ? strtoull(s, NULL, 10) : 20000;
+    uint64_t n = s != NULL ? strtoull(s, NULL, 10) : 100000;
 
     if (s == NULL && getenv("FDD_LONG") != NULL)
         n = 1000000;
 #ifdef FDD_SANITIZED
-    n /= 2;
+    n /= 10;
 #endif
     return n / share;
 }
