@@ -219,7 +219,7 @@ f_indent(struct render *r, struct val v, const struct rnd_args *a)
     if (v.type == VAL_UNDEF)
         rnd_undefined(r, v);
     if (v.type != VAL_STR)
-        val_fail(&r->c, "indent: a %s is no text", val_type_name(v));
+        val_fail(&r->c, "indent: expected a string, got %s", val_type_name(v));
     if (width.type != VAL_STR)
         pad = rnd_binary(r, OP_MUL, val_text(&r->c, " "), width);
     for (;;) {

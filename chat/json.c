@@ -201,7 +201,7 @@ jsn_number(struct jsn_in *in)
         while (in->at < in->n && in->p[in->at] >= '0' && in->p[in->at] <= '9')
             in->at++;
         if (in->at == digits)
-            jsn_bad(in, "a number without digits after its point");
+            jsn_bad(in, "a number without digits after its decimal point");
     }
     if (in->at < in->n && (in->p[in->at] == 'e' || in->p[in->at] == 'E')) {
         real = 1;

@@ -226,7 +226,7 @@ lex_hex(struct lexer *x, const char *p, size_t n, char out[4], size_t *ret_n)
         code = code << 4 | (uint32_t)v;
     }
     if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
-        val_fail(x->c, "line %d: \\%c of no character in a string", x->line, p[1]);
+        val_fail(x->c, "line %d: \\%c escape of an invalid code point", x->line, p[1]);
     *ret_n = val_code_put(code, out);
     return digits + 2;
 }

@@ -383,8 +383,8 @@ tpl_new(const char *text, size_t bytes, struct template **ret, char err[VAL_ERR]
     if (t == NULL)
         return -ENOMEM;
     if (bytes > TPL_MAX_BYTES) {
-        (void)snprintf(err, VAL_ERR, "the template has %zu bytes, at most %u are taken",
-            bytes, TPL_MAX_BYTES);
+        (void)snprintf(err, VAL_ERR, "the template has %zu bytes, the limit is %u", bytes,
+            TPL_MAX_BYTES);
         free(t);
         return -E2BIG;
     }

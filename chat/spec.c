@@ -125,7 +125,7 @@ add_float(struct render *r, struct val_buf *b, double f, const struct spec *p)
     if (precision > MOST_DIGITS)
         val_fail(&r->c, "more than %d digits", MOST_DIGITS);
     if (p->alt)
-        val_fail(&r->c, "# of a float is not supported");
+        val_fail(&r->c, "# in the format of a float is not supported");
     text = val_get(&r->c, 400 + MOST_DIGITS);
     if (p->type == '\0' && p->precision < 0) {
         val_float_text(fabs(f), whole);

@@ -90,7 +90,7 @@ rnd_attr_filter(struct render *r, struct val v, const struct rnd_args *a)
 
     rnd_args_end(r, "attr", a, 1, 1, "name");
     if (name.type != VAL_STR)
-        val_fail(&r->c, "attr: a name is a text");
+        val_fail(&r->c, "attr: the name must be a string");
     if (v.type == VAL_UNDEF)
         rnd_undefined(r, v);
     if (v.type != VAL_DICT)
@@ -205,7 +205,7 @@ rnd_truncate(struct render *r, struct val v, const struct rnd_args *a)
     if (v.type != VAL_STR && val_iter(&r->c, v)->n <= (uint64_t)most + 5)
         return v;
     if (v.type != VAL_STR || end.type != VAL_STR)
-        val_fail(&r->c, "truncate: a %s is no text",
+        val_fail(&r->c, "truncate: expected a string, got %s",
             val_type_name(v.type != VAL_STR ? v : end));
     if (most < (int64_t)val_chars(end.s) || most > INT64_MAX / 2)
         val_fail(&r->c, "truncate: no room for its end");

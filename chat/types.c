@@ -147,7 +147,7 @@ typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema *
         return -EINVAL;
     v = jsn_read(&c, json, bytes, 0);
     if (v.type != VAL_LIST)
-        val_fail(&c, "tools are no JSON array");
+        val_fail(&c, "tools is not a JSON array");
     s = val_get(&c, sizeof(*s));
     s->tool = val_array(&c, v.l->n, sizeof(*s->tool));
     for (size_t i = 0; i < v.l->n; i++)

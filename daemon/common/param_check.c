@@ -49,18 +49,18 @@ check_ipc(const struct par *p, struct par_say *say)
             (long long)p->ipc_arena_bytes);
     if (strlen(p->ipc_socket) > path_max)
         par_say_error(say,
-            "ipc.socket: a path of %zu bytes; a socket's path "
-            "has at most %zu",
+            "ipc.socket: the path has %zu bytes; the limit for "
+            "a socket is %zu",
             strlen(p->ipc_socket), path_max);
     if (strlen(p->ipc_admin_socket) > path_max)
         par_say_error(say,
-            "ipc.admin_socket: a path of %zu bytes; a socket's "
-            "path has at most %zu",
+            "ipc.admin_socket: the path has %zu bytes; the limit "
+            "for a socket is %zu",
             strlen(p->ipc_admin_socket), path_max);
     if (strlen(p->daemon_runtime_dir) > path_max - strlen("/admin.sock"))
         par_say_error(say,
-            "daemon.runtime_dir: a path of %zu bytes; the "
-            "sockets in it leave room for at most %zu",
+            "daemon.runtime_dir: the path has %zu bytes; the "
+            "limit, due to the sockets in it, is %zu",
             strlen(p->daemon_runtime_dir), path_max - strlen("/admin.sock"));
 }
 

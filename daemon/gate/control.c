@@ -471,7 +471,7 @@ ctl_adopt(struct ctl *ctl, int fd, pid_t pid, uid_t uid, gid_t gid, uint64_t now
             ctl_fail("try again",
                 slot == -1 ? "too many admin connections"
                            : "too many admin connections of users who are "
-                             "no administrators, or of this one"),
+                             "not administrators, or of this user"),
             -EBUSY);
     OBJ_ALLOC(c, CTL_CONN_MAGIC);
     if (c == NULL)

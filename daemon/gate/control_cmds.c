@@ -320,7 +320,8 @@ ctl_segment(struct ctl_conn *c, int fd, size_t bytes)
     if (ro < 0)
         return ctl_fail(NULL, "no descriptor for the segment: %s", strerror(-ro));
     if (ctl_send_fd(c, ro) != 0)
-        return ctl_fail(NULL, "a descriptor is sent when the replies before have been read");
+        return ctl_fail(NULL,
+            "a descriptor is sent only after earlier replies have been read");
     r = ctl_ok();
     ctl_put(r, "bytes", INT(bytes));
     return r;

@@ -198,8 +198,8 @@ ctl_roll(const struct ctl *ctl, json_t *answer)
             "the configuration is in force, but a daemon of one group cannot start its "
             "worker again and serve meanwhile");
     return ctl_fail("fdctl status",
-        "the configuration is in force, but groups are being started again already, or the "
-        "daemon ends");
+        "the configuration is in force, but a rolling restart is already under way, or "
+        "the daemon is stopping");
 }
 
 json_t *

@@ -83,8 +83,8 @@ crs_parse(const char *text, const struct stat *st, struct crs *c)
             c->panic);
     else if (c->how[0] == '\0')
         (void)snprintf(c->how, sizeof(c->how),
-            "it was killed, for example for memory, "
-            "without a last word");
+            "it was killed without a last message, "
+            "for example for lack of memory");
 }
 
 static void

@@ -868,7 +868,7 @@ gate_open_events(struct gate *g)
     g->ofl = ofl_new((uint32_t)g->env.par->ipc_max_clients * 9 * 2 + GATE_FDS);
     g->ses.ofl = g->ctl.ofl = g->sup.ofl = g->itk.ofl = g->ofl;
     if (g->ofl == NULL) {
-        log_error("gate: no thread for closing sockets");
+        log_error("gate: cannot start the thread that closes sockets");
         return EX_OSERR;
     }
     rc = gate_signals(g);
@@ -949,7 +949,7 @@ gate_serve(struct par_set *ps, const struct gate_opts *o)
     if (o->instance != NULL)
         (void)snprintf(g->rt.instance, sizeof(g->rt.instance), "%s", o->instance);
     if (log_start(NULL) != 0)
-        log_warn("log: no thread to write it; a slow reader of the log holds fdd up");
+        log_warn("log: no writer thread; a slow reader of the log will block fdd");
     gate_limits(g);
     gate_grow_table(g->env.par, g->watch.epfd);
     rc = gate_begin(g);

@@ -243,8 +243,8 @@ life_group_failed(struct life *v, const struct wrk *w, int cannot_run)
     for (uint32_t i = 0; i < v->n_wrk; i++)
         n += v->wrk[i].st == WRK_FAILED;
     if (n < v->n_wrk) {
-        log_error("gate: group %d is not served any more, %u of %u are left; fix what it "
-                  "says, then fdctl reload --rolling",
+        log_error("gate: group %d has no worker any more, %u of %u groups are left; fix "
+                  "its error, then fdctl reload --rolling",
             w->idx, v->n_wrk - n, v->n_wrk);
         return;
     }

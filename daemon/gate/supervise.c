@@ -341,7 +341,7 @@ sup_on_ready(struct sup *s, struct wrk *w)
         sup_unblock(w);
         w->link.loaded_ns = w->t_ready - w->t_start;
         log_info("supervise: worker %d ready after %.1f s: model %s, vocabulary %u, "
-                 "%u tokens at most, %u sequences ahead",
+                 "at most %u tokens, %u credits for requests",
             w->idx, (double)(w->t_ready - w->t_start) / 1e9, rd->info.model_name,
             rd->info.vocab, rd->info.max_model_len, rd->credits);
     }

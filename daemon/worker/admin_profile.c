@@ -256,8 +256,9 @@ adm_profile_json(const struct worker *w, const struct prf *p, const struct peak 
     adm_set(o, "asked", json_integer(p->n_step));
     adm_set(o, "truncated",
         json_string(p->interrupted ? "a request came in"
-                : p->measured.n < p->n_step || p->plain.n < p->n_step ? "the time was over"
-                                                                      : ""));
+                : p->measured.n < p->n_step || p->plain.n < p->n_step
+                ? "the time limit was reached"
+                : ""));
     adm_set(o, "profiled", adm_steps_json(&p->measured));
     adm_set(o, "unprofiled", adm_steps_json(&p->plain));
     adm_set(o, "sum_us", json_real(sum));

@@ -178,7 +178,8 @@ wrk_plan_rounds(struct worker *w, const struct mpl_in *in, char *err, size_t err
     do {
         rc = wrk_sizes(w, w->mpl.max_len, &z);
         if (rc != 0) {
-            (void)snprintf(err, err_bytes, "sizes of the buffers: %s", strerror(-rc));
+            (void)snprintf(err, err_bytes, "cannot compute the buffer sizes: %s",
+                strerror(-rc));
             return rc;
         }
         rc = mpl_round(in, &z, &w->mpl, err, err_bytes);

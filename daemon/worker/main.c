@@ -168,8 +168,7 @@ join_gate(struct worker *w, const struct args *a)
     trc_init(&w->trc, w->trc_seg, (uint32_t)w->seg->generation);
     w->stat->worker_pid = (int32_t)getpid();
     if (log_start(&w->seg->log) != 0)
-        log_warn(
-            "log: no thread to write it; a slow reader of the log holds the worker up");
+        log_warn("log: no writer thread; a slow reader of the log will block the worker");
     return 0;
 }
 
@@ -355,7 +354,7 @@ say_split(struct worker *w)
         (void)snprintf(ws->copies, sizeof(ws->copies), "never");
     else
         (void)snprintf(ws->copies, sizeof(ws->copies),
-            "from %d tokens of one in a step on", least);
+            "when a step computes %d or more tokens of one prompt", least);
     (void)snprintf(ws->effective + n, sizeof(ws->effective) - n,
         "parallel.context_parallel_min_tokens=%d\n",
         least < MOST_SPLIT ? least : MOST_SPLIT);

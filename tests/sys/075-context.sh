@@ -21,7 +21,7 @@ model --set device.list=cpu:2 --set sequence_parallel_size=2 \
 [ "$(ask)" = "$want" ] || fail "other text on two copies: $(ask), not $want"
 expect 0 ctl status
 has "$out" 'rank 1: device cpu-1'
-has "$out" '2 copies divide prompts: from 100 tokens of one in a step on'
+has "$out" '2 copies divide prompts: when a step computes 100 or more tokens of one prompt'
 expect 0 ctl status --json
 sizes=$(json 'd["worker"]["tensor_parallel_size"], d["worker"]["prefill_context_parallel_size"]' <<<"$out")
 [ "$sizes" = "1 2" ] || fail "sizes: $sizes"

@@ -148,9 +148,9 @@ test_one_on_its_way(void **state)
     assert_int_equal(strncmp(text, "{\"ok\":true,\"bytes\":", 18), 0);
     assert_true(got >= 0);
     (void)close(got);
-    if (strstr(text, "replies before have been read") == NULL)
+    if (strstr(text, "earlier replies have been read") == NULL)
         assert_true(take(fd, text, sizeof(text), &other) > 0);
-    assert_non_null(strstr(text, "replies before have been read"));
+    assert_non_null(strstr(text, "earlier replies have been read"));
     assert_int_equal(take(fd, text, sizeof(text), &other), 0);
     say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
     say(&f, fd, "{\"cmd\":\"stat_fd\"}\n");
