@@ -304,10 +304,10 @@ read_tool(const struct jr *j, uint32_t i, struct problem *bad)
     uint32_t name = jr_member(j, f, "name"), schema = jr_member(j, f, "parameters");
 
     if (jr_type(j, i) != JR_OBJECT)
-        return prb_field(bad, "tools", "tools holds %s; each must be an object",
+        return prb_field(bad, "tools", "an element of tools is %s; each must be an object",
             jr_type_name(jr_type(j, i)));
     if (type != JR_NONE && !jr_is(j, type, "function"))
-        return prb_field(bad, "tools", "tools holds one of type %.*s; function is taken",
+        return prb_field(bad, "tools", "tools holds one of type %.*s; it must be function",
             (int)(j->node[type].bytes < 40 ? j->node[type].bytes : 40),
             j->text + j->node[type].at);
     if (jr_type(j, name) != JR_STRING || jr_is(j, name, ""))
@@ -341,7 +341,7 @@ read_tools(struct ask *a, struct problem *bad)
             "decoding, which is not offered");
     if (a->parallel_tool_calls == 0 && !a->no_calls)
         return prb_field(bad, "parallel_tool_calls",
-            "parallel_tool_calls takes true: how many calls come is the model's to say");
+            "parallel_tool_calls must be true: the model decides how many calls it makes");
     return 0;
 }
 
@@ -474,8 +474,8 @@ read_lengths(struct ask *a, struct problem *bad)
     if (a->best_of != ASK_UNSET && a->best_of != 0 && a->best_of != a->n &&
         (a->best_of < a->n || a->stream == 1))
         return prb_field(bad, "best_of",
-            "best_of is %u; it must be n = %u or more, and n when streaming", a->best_of,
-            a->n);
+            "best_of is %u; it must be at least n = %u, and equal to n when streaming",
+            a->best_of, a->n);
     return 0;
 }
 
@@ -537,7 +537,7 @@ read_template(struct ask *a, struct problem *bad)
     for (uint32_t k = i + 1; i != JR_NONE && k < j->node[i].next; k = j->node[k].next)
         if (jr_type(j, k) != JR_OBJECT)
             return prb_field(bad, "documents",
-                "documents holds %s; each must be an object with title and text",
+                "an element of documents is %s; each must be an object with title and text",
                 jr_type_name(jr_type(j, k)));
     for (size_t k = 0; k < sizeof(efforts) / sizeof(efforts[0]); k++)
         known |= jr_is(j, effort, efforts[k]);

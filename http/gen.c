@@ -325,7 +325,8 @@ static void
 trusts_no_more(struct gen *g, struct problem *bad)
 {
     g->link->is_trusted = 0;
-    (void)prb_set(bad, 503, "overloaded", "fdd has changed whom it trusts; ask again");
+    (void)prb_set(bad, 503, "overloaded",
+        "fdd no longer lets this gateway name users; repeat the request");
     bad->retry_ms = 1;
 }
 

@@ -256,7 +256,7 @@ read_line(struct h1 *h, const char *p, size_t at, size_t n)
         i++;
     name.n = (uint32_t)(i - at);
     if (name.n == 0 || i >= at + n || p[i] != ':')
-        return refuse(h, 400, "a header line that is no name and colon");
+        return refuse(h, 400, "a header line does not begin with a name and a colon");
     for (i++; i < at + n && (p[i] == ' ' || p[i] == '\t');)
         i++;
     v.at = (uint32_t)i;

@@ -261,7 +261,7 @@ take_passed(struct lis *l)
     (void)unsetenv("LISTEN_FDS");
     (void)unsetenv("LISTEN_FDNAMES");
     if (l->from_manager)
-        log_info("http: listening on %u sockets of the service manager", l->n);
+        log_info("http: listening on %u sockets passed by the service manager", l->n);
 }
 
 /* Refuse sockets that other machines can reach, unless there are keys. */
@@ -274,7 +274,7 @@ check_passed(const struct lis *l, const struct par *p, char *err, size_t err_byt
 
         if (getsockname(l->fd[i], &a.sa, &len) == 0 && !is_loopback(&a)) {
             (void)snprintf(err, err_bytes,
-                "a socket of the service manager is reached from other machines, and "
+                "a socket passed by the service manager can be reached from other machines, and "
                 "keys.file names no keys; fix: keys, or ListenStream=127.0.0.1:8000");
             return -EINVAL;
         }

@@ -256,8 +256,8 @@ put_tools(const struct jr *j, struct buf *b, struct problem *bad)
             "which is not offered");
     if (jr_type(j, jr_member(j, choice, "disable_parallel_tool_use")) == JR_TRUE)
         return prb_field(bad, "tool_choice",
-            "tool_choice.disable_parallel_tool_use is not supported: how many calls come is "
-            "the model's to say");
+            "tool_choice.disable_parallel_tool_use is not supported: the model decides "
+            "how many calls it makes");
     if (choice != JR_NONE)
         buf_fmt(b, ",\"tool_choice\":\"%s\"", jr_is(j, type, "none") ? "none" : "auto");
     return itm_tools(j, "custom", "input_schema", 1, b, bad);

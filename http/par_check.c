@@ -78,8 +78,8 @@ check_section(const struct served_list *l, size_t i, struct par_say *say)
         par_say_error(say, "[model %s]: a name has no blank, comma or |", s->label);
     if (s->socket[0] == '\0')
         par_say_error(say,
-            "[model %s] names no socket; write socket = /run/fdd/fdd.sock, or where that "
-            "daemon listens",
+            "[model %s] names no socket; write socket = /run/fdd/fdd.sock, or the socket "
+            "of that model's daemon",
             s->label);
     if (!is_format(s->parser))
         par_say_error(say,

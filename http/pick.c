@@ -113,7 +113,7 @@ gw_is_ready(const struct gw *g, const struct link *l, struct problem *bad)
     int rc = 0;
 
     if (g->draining)
-        rc = prb_set(bad, 503, "draining", "the gateway is ending");
+        rc = prb_set(bad, 503, "draining", "the gateway is shutting down");
     else if (l == NULL)
         rc = prb_set(bad, 503, "daemon_lost", "this model is served no more");
     else if (l->main == NULL || fdc_state(l->main, &flags) < 0)

@@ -94,7 +94,7 @@ rt_tail(const struct conn *c, char *ret, int ret_bytes)
 
 /* ---- access ---------------------------------------------------------------------------- */
 
-/* Without keys, refuse a Host that is no name of this machine: a page of another site
+/* Without keys, refuse a Host that does not name this machine: a page of another site
  * could reach it by a name of that site that resolves to this machine (DNS rebinding). */
 static int
 check_host(const struct conn *c, struct problem *bad)
@@ -105,7 +105,7 @@ check_host(const struct conn *c, struct problem *bad)
         lis_is_local_name(host, c->h.host.n))
         return 0;
     return prb_set(bad, 403, "host_not_local",
-        "the Host header is no name of this machine; without keys only localhost, 127.0.0.1 "
+        "the Host header does not name this machine; without keys only localhost, 127.0.0.1 "
         "and [::1] are served");
 }
 
@@ -155,7 +155,7 @@ check_type(const struct conn *c, struct problem *bad)
     return h1_same(c->in.p, s, "application/json")
         ? 0
         : prb_set(bad, 415, "content_type",
-              "the body must be JSON, and the header Content-Type: application/json say so");
+              "the body must be JSON, with the header Content-Type: application/json");
 }
 
 static int

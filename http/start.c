@@ -475,7 +475,7 @@ look_for_fdd(const struct conn *c, struct problem *bad)
     const struct link *l = c->g->links;
 
     if (c->g->draining)
-        (void)prb_set(bad, 503, "draining", "the gateway is ending");
+        (void)prb_set(bad, 503, "draining", "the gateway is shutting down");
     else if (l == NULL || (l->next == NULL && l->main == NULL))
         (void)prb_set(bad, 503, "daemon_lost", "there is no connection to fdd");
     bad->retry_ms = 1000;

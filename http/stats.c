@@ -84,14 +84,14 @@ ask(struct stats *s, const char *socket_path, uint64_t now_ms)
     s->n_reply = 0;
     s->fd = rc == 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
     if (s->fd < 0) {
-        say(s, "no statistics of fdd", rc != 0 ? -rc : errno);
+        say(s, "no statistics from fdd", rc != 0 ? -rc : errno);
         return;
     }
     s->is_asked = 1;
     if (connect(s->fd, (const struct sockaddr *)&un, sizeof(un)) != 0 ||
         send(s->fd, question, sizeof(question) - 1, MSG_NOSIGNAL) !=
             (ssize_t)sizeof(question) - 1) {
-        say(s, "no statistics of fdd, its admin socket cannot be reached", errno);
+        say(s, "no statistics from fdd, its admin socket cannot be reached", errno);
         hang_up(s);
     }
 }
@@ -128,9 +128,9 @@ take_refusal(struct stats *s)
     if (jr_type(&j, i) == JR_STRING)
         jr_text(&j, i, &b);
     s->is_still = 0;
-    say(s, "fdd does not give its statistics out", 0);
+    say(s, "fdd refuses to send its statistics", 0);
     if (b.p != NULL)
-        (void)snprintf(s->why, sizeof(s->why), "fdd does not give its statistics out: %s",
+        (void)snprintf(s->why, sizeof(s->why), "fdd refuses to send its statistics: %s",
             b.p);
     buf_fini(&b);
     jr_fini(&j);

@@ -239,8 +239,8 @@ describe(struct fdc *s, struct sub *u, const struct ask *a)
     fdc__fill_slot(&u->slot, FDP_OP_SUBMIT, &a->p, &a->o);
     rc = fdc__sub_init(s, u, a->o.user_ptr);
     if (rc == FDP_E_ARENA)
-        return fdc__explain(&a->o, rc, "it takes %u bytes, must be at most %u", u->span,
-            s->a_size);
+        return fdc__explain(&a->o, rc, "the request takes %u bytes, must be at most %u",
+            u->span, s->a_size);
     if (rc || s->re.ms == 0 || a->o.no_resume || a->p.n != 1 || a->p.best_of > 1)
         return rc;
     pthread_mutex_lock(&s->mtx);

@@ -616,7 +616,7 @@ vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
         return rc;
     if (ctx->math && ctx->mode != FDK_EXEC_THREAD) {
         snprintf(err, err_bytes,
-            "collectives: devices that run in the caller cannot wait "
+            "collectives: devices without threads of their own cannot wait "
             "for each other");
         return -ENOTSUP;
     }
@@ -631,7 +631,7 @@ vdev_group_new(struct fdk_ctx *ctx, const struct fdk_group_args *a,
         g->device[i] = a->device != NULL ? a->device[i] : i;
     rc = spaces_new(g);
     if (rc != 0) {
-        snprintf(err, err_bytes, "collectives: no workspace of %llu bytes: %s",
+        snprintf(err, err_bytes, "collectives: cannot set up a workspace of %llu bytes: %s",
             (unsigned long long)coll_space_bytes(&s), strerror(-rc));
         vdev_group_free(g);
         return rc;

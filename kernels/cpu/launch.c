@@ -350,7 +350,7 @@ heads_not_taken(int D, const struct fdk_kv *kv)
         return "KV in f32, bf16, i8, f8e4m3";
     return NULL;
 }
-_Static_assert(CPU_MAX_HEAD_DIM == 512, "in the text above");
+_Static_assert(CPU_MAX_HEAD_DIM == 512, "heads_not_taken() names this limit");
 
 int
 vdev_op_takes(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, char *why,

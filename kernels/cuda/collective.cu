@@ -813,8 +813,8 @@ host_spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
         void *p = NULL;
         int rc = cu_host_alloc(g->ctx, bytes, &p);
         if (rc != 0) {
-            snprintf(err, err_bytes, "collectives: no workspace of %zu bytes in pinned memory "
-                "of the host: %s", bytes, strerror(-rc));
+            snprintf(err, err_bytes, "collectives: cannot set up a workspace of %zu bytes in "
+                "pinned host memory: %s", bytes, strerror(-rc));
             return rc;
         }
         memset(p, 0, bytes);
@@ -837,8 +837,8 @@ spaces_new(struct fdk_group *g, char *err, size_t err_bytes)
         if (rc == 0)
             rc = cu_result(d, "cudaStreamSynchronize", cudaStreamSynchronize(0));
         if (rc != 0) {
-            snprintf(err, err_bytes, "collectives: no workspace of %zu bytes on device %d: "
-                "%s", bytes, d->idx, strerror(-rc));
+            snprintf(err, err_bytes, "collectives: cannot set up a workspace of %zu bytes on "
+                "device %d: %s", bytes, d->idx, strerror(-rc));
             return rc;
         }
     }

@@ -373,7 +373,7 @@ t_bad_groups(void **state)
     no_group(&s, &huge, -EINVAL, "size of the buffers");
     if (on_cpu) {
         fdk_cpu_limit_memory(s.ctx, 1, 1000);
-        no_group(&s, &good, -ENOMEM, "no workspace");
+        no_group(&s, &good, -ENOMEM, "cannot set up a workspace");
         assert_int_equal(fdk_cpu_memory_used(s.ctx, 0), 0);
     }
     side_close(&s);

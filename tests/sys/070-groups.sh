@@ -145,7 +145,7 @@ until_true 20 for_good || fail "group 0 has not failed: $(ctl status)"
 left=$(ctl stat -1 --group 0 --json | json '[d["worker"][k] for k in ("requests_running", "seqs_running", "kv_blocks_used", "kv_blocks_total")]')
 [ "$left" = '[0, 0, 0, 0]' ] || fail "a group without a worker has requests or blocks: $left"
 expect 0 ctl memory
-has "$out" '^group 0: failed, no answer of a worker'
+has "$out" '^group 0: failed, no answer from a worker'
 has "$out" '^group 1: cpu-1'
 expect 65 ctl memory --group 0
 has "$out" 'no worker of group 0 is running'

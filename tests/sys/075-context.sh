@@ -73,7 +73,7 @@ model --set device.list=cpu:4 --set parallel.tensor_parallel_size=2 \
 [ "$(ask)" = "$want" ] || fail "other text on two copies of two: $(ask), not $want"
 expect 0 ctl status
 has "$out" 'sums over 2 devices'
-has "$out" '2 copies divide prompts: (never|from [0-9]+ tokens)'
+has "$out" '2 copies divide prompts: (never|when a step computes [0-9]+ or more tokens of one prompt)'
 expect 0 ctl config parallel.context_parallel_min_tokens
 has "$out" 'auto: [0-9]+'
 finish
@@ -87,7 +87,7 @@ expect 0 ctl model --json
 n=$(json 'd["kv"]["decode_context_parallel_size"]' <<<"$out")
 [ "$n" = 2 ] || fail "tokens are divided among $n ranks, not 2"
 expect 0 ctl status
-has "$out" '2 copies divide prompts: from 100 tokens'
+has "$out" '2 copies divide prompts: when a step computes 100 or more tokens of one prompt'
 finish
 
 # ---- copies that divide the tokens of the KV cache too: half the bytes a block

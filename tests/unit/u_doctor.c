@@ -321,7 +321,7 @@ test_memory(void **state)
     assert_int_equal(par_set_text(ps, "model.path", "/m", PAR_FROM_SET, err, sizeof(err)),
         0);
     run("memory");
-    is("host", "warning", "2.0 MiB of 97.7 MiB", "end what");
+    is("host", "warning", "2.0 MiB of 97.7 MiB", "end processes");
     is("model", "ok", "14 B of weights in 2 files", NULL);
     /* the five largest, in order */
     is("held by", "ok", "p8 (pid 108, 4000000008)", NULL);

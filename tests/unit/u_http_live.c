@@ -129,12 +129,12 @@ t_refused(void **state)
     assert_null(sta_get(&s, path, 1000));
     answer("{\"ok\": false, \"error\": \"not for you\", \"fix\": \"ask\"}\n", -1);
     assert_null(sta_get(&s, path, 1001));
-    assert_string_equal(sta_why(&s), "fdd does not give its statistics out: not for you");
+    assert_string_equal(sta_why(&s), "fdd refuses to send its statistics: not for you");
     /* a second later again; no JSON, no line, the end */
     assert_null(sta_get(&s, path, 2000));
     answer("[[[[\n", -1);
     assert_null(sta_get(&s, path, 2001));
-    assert_string_equal(sta_why(&s), "fdd does not give its statistics out");
+    assert_string_equal(sta_why(&s), "fdd refuses to send its statistics");
     assert_null(sta_get(&s, path, 3000));
     answer("{", -1);
     assert_null(sta_get(&s, path, 3001));

@@ -247,7 +247,7 @@ static const char text[] =
 static const struct fct_opt ipc_opts[] = { FCT_U32('n', "pings", "N", n_ping, 1, 10000000,
                                                "round trips with a polling client (10000)"),
     FCT_U32(0, "parked", "N", n_parked, 1, 1000000, "round trips with a sleeping one (500)"),
-    FCT_REAL(0, "gap", "MS", gap_ms, 0, 10000, "idle before each of those (2)"),
+    FCT_REAL(0, "gap", "MS", gap_ms, 0, 10000, "idle time before each --parked ping (2)"),
     FCT_U32('c', "clients", "N", n_client, 1, MAX_CLIENT,
         "sessions that take tokens at a time (4)"),
     FCT_U32(0, "streams", "N", n_stream, 1, MAX_STREAM, "requests of each (4)"),

@@ -51,7 +51,7 @@ static const struct fct_opt lat_opts[] = {
     FCT_U32('o', "output", "N", l.cfg.out.hi, 1, FDB_LEN_MAX, "output tokens of each (128)"),
     FCT_U32(0, "repeats", "N", l.cfg.n_repeat, 1, 1000,
         "batches of each size: median, minimum, maximum (5)"),
-    FCT_U32(0, "warmup", "N", n_warm, 0, 1000, "batches before, not counted (1)"),
+    FCT_U32(0, "warmup", "N", n_warm, 0, 1000, "warm-up batches, not counted (1)"),
     FCT_U64(0, "seed", "N", l.cfg.seed, UINT64_MAX, "of tokens and sampling (a new one)"),
     FCT_TEXT(0, "csv", "FILE", csv, "a line a batch (- is standard output)"),
     FCT_TEXT(0, "json", "FILE", json, "results as JSON (- is standard output)"),

@@ -371,7 +371,7 @@ static const struct fct_opt start_opts[] = {
     FCT_TEXT('m', "model", "DIR", opt_model, "the model's folder"),
     FCT_TEXT(0, "fdd", "PATH", fdd, "the daemon (fdd next to fdbench)"),
     FCT_TEXT(0, "config", "FILE", config, "its configuration file"),
-    FCT_FN('s', "set", "K=V", take_set, "a parameter of it; may be repeated"),
+    FCT_FN('s', "set", "K=V", take_set, "set a parameter of the daemon; may be repeated"),
     FCT_U32('r', "repeats", "N", n_repeat, 1, 1000, "starts, cold and warm each (3)"),
     FCT_FLAG(0, "warm-only", no_cold, "no cold starts"),
     FCT_REAL(0, "timeout", "S", timeout_s, 0.001, 86400,

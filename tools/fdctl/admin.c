@@ -238,7 +238,7 @@ show_memories(const struct fct *f, const json_t *workers, int json)
             if (json_object_get(o, "rows") != NULL)
                 fct_text(stdout, memory_text, o);
             else
-                printf("%s, no answer of a worker\n", fct_str(o, "state"));
+                printf("%s, no answer from a worker\n", fct_str(o, "state"));
         }
         fct_text(stdout,
             "\nall groups: devices {device_bytes:bytes} planned, {device_in_use:bytes} in use; "
@@ -270,7 +270,7 @@ memory_of_all(struct fct *f, void *args)
 }
 
 static const struct fct_opt memory_opts[] = {
-    FCT_ASK('g', "group", "N", CNT_MAX_GROUPS - 1, "of this group only (of all)"), JSON
+    FCT_ASK('g', "group", "N", CNT_MAX_GROUPS - 1, "only this group (all)"), JSON
 };
 ASKS(memory, "fdctl memory [--group N] [--json]",
     "Every buffer of the worker by where it is: bytes planned, in use and free, "

@@ -45,7 +45,7 @@ struct room {
     static const int full = fold + CU_ATT_QUERIES * D / 2 * 16;
     static const int flag = full + n_unit * sh::n_stage * 8;
     static const int bytes = flag + 16;
-    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(bytes <= 232448, "fits a block's shared memory");
     static_assert(halves == 2 || WARPS == 2 * dims, "each has its dimensions and queries");
 };
 

@@ -45,7 +45,7 @@ struct double_room {
     static const int empty = full + STAGES * 2 * 8;  /* [STAGES][2 warpgroups] */
     static const int flag = empty + STAGES * 2 * 8;  /* [2 halves][2] */
     static const int bytes = flag + 16;
-    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(bytes <= 232448, "fits a block's shared memory");
 };
 
 struct double_maps {

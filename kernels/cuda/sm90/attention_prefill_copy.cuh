@@ -57,7 +57,7 @@ struct ring {
                                                               far */
     static constexpr int bytes = shape<D>::groups * (shape<D>::q_bytes + all_bytes) +
         2 * stages * shape<D>::kv_bytes + 1024;
-    static_assert(bytes <= 232448 - 8 * (4 * stages + 2), "what a block may have");
+    static_assert(bytes <= 232448 - 8 * (4 * stages + 2), "fits a block's shared memory");
 };
 
 /* Addresses of the buffers, of the full and empty barriers of each stage of keys and of

@@ -93,7 +93,7 @@ template<int R>
 static __device__ __forceinline__ void
 mma_ss(float (&d)[R], uint64_t x, uint64_t y, int more)
 {
-    static_assert(R == 32 || R == 64, "written for these");
+    static_assert(R == 32 || R == 64, "only these sizes exist");
     if constexpr (R == 32)
         MMA_SS(64, T32, 32, 33, 34, R32(0));
     else
@@ -106,7 +106,7 @@ static __device__ __forceinline__ void
 mma_rs(float (&d)[R], const uint32_t *x, uint64_t y, int more)
 {
     static_assert(R == 32 || R == 40 || R == 48 || R == 64 || R == 96 || R == 128,
-        "written for these");
+        "only these sizes exist");
     if constexpr (R == 32)
         MMA_RS(64, T32, 32, 33, 34, 35, 36, 37, 38, R32(0));
     else if constexpr (R == 40)

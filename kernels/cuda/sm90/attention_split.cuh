@@ -48,7 +48,7 @@ struct shape {
     static const int full = fold + CU_ATT_QUERIES * D / 2 * 16; /* [n_unit][n_stage] */
     static const int flag = full + n_unit * n_stage * 8;
     static const int bytes = flag + 16;
-    static_assert(bytes <= 232448, "what a block may have");
+    static_assert(bytes <= 232448, "fits a block's shared memory");
     static_assert(n_stage >= 2, "one is read, one is filled");
 };
 

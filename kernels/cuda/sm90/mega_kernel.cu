@@ -15,7 +15,7 @@ struct mega_shared {
     struct mega_meet meet;
     float part[MEGA_WARPS];
 };
-static_assert(sizeof(struct mega_shared) <= 232448, "what a block may have");
+static_assert(sizeof(struct mega_shared) <= 232448, "fits a block's shared memory");
 
 /* Copies the arguments of layer i to shared memory. A barrier must follow. */
 static __device__ __forceinline__ void

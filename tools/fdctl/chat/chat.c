@@ -428,10 +428,10 @@ command(struct chat *c, const char *text)
     if (strcmp(text, "/clear") == 0)
         (void)json_array_clear(c->messages);
     else if (strcmp(text, "/help") == 0)
-        puts("/system TEXT   tell the model this first; without TEXT nothing\n"
+        puts("/system TEXT   set the system message; remove it without TEXT\n"
              "/regenerate    another answer to the last line\n"
              "/save FILE     write the conversation as JSON\n"
-             "/load FILE     go on with one\n"
+             "/load FILE     continue a saved conversation\n"
              "/clear         forget what was said\n"
              "/exit          end, as Ctrl-D does; Ctrl-C ends an answer\n"
              "//TEXT         say /TEXT");

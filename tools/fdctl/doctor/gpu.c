@@ -304,13 +304,13 @@ check_memory(struct doc *d, struct gpu *g)
     (void)doc_weights(d, d->par->model_path, &weights, &n);
     if (g->n_worker == 0 && weights > m.free)
         doc_add(d, DOC_WARN, "memory",
-            "%s of %s free; the weights have %s" FIX
-            "end what holds memory, set quant.weights = wint8, or take a smaller model",
+            "%s of %s free; the weights need %s" FIX
+            "end processes that hold memory, set quant.weights = wint8, or take a smaller model",
             DOC_BYTES(m.free), DOC_BYTES(m.total), DOC_BYTES(weights));
     else if (g->n_worker == 0 && (double)m.free < share * (double)m.total)
         doc_add(d, DOC_NOTE, "memory",
             "%s of %s free, less than kv.gpu_memory_utilization = %g would take" FIX
-            "end what holds memory; else the KV cache gets what is left",
+            "end processes that hold memory; else the KV cache gets what is left",
             DOC_BYTES(m.free), DOC_BYTES(m.total), share);
     else
         doc_add(d, DOC_OK, "memory", "%s of %s free", DOC_BYTES(m.free), DOC_BYTES(m.total));

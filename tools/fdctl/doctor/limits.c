@@ -267,8 +267,8 @@ check_model(struct doc *d, uint64_t room)
             n == 1 ? "" : "s", is_loaded ? ", loaded" : "");
     else
         doc_add(d, on_cpu ? DOC_FAIL : DOC_NOTE, "model",
-            "%s of weights in %u file%s; %s of host memory can be had" FIX
-            "on the CPU backend: end what holds memory (below), set quant.weights "
+            "%s of weights in %u file%s; %s of host memory available" FIX
+            "on the CPU backend: end processes that hold memory (below), set quant.weights "
             "= wint8, or take a smaller model",
             DOC_BYTES(bytes), n, n == 1 ? "" : "s", DOC_BYTES(room));
     doc_data(d, "{s:I, s:i}", "bytes", (json_int_t)bytes, "files", n);
@@ -318,8 +318,8 @@ doc_memory(struct doc *d)
         doc_unknown(d, "host", MEMINFO);
     } else {
         doc_add(d, room < total / 20 ? DOC_WARN : DOC_OK, "host",
-            "%s of %s can be had" FIX
-            "end what holds memory (below), or the kernel ends something",
+            "%s of %s available" FIX
+            "end processes that hold memory (below), or the kernel kills one",
             DOC_BYTES(room), DOC_BYTES(total));
         doc_data(d, "{s:I, s:I}", "total", (json_int_t)total, "available", (json_int_t)room);
         doc_cgroup(d, &c);

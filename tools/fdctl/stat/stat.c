@@ -353,8 +353,8 @@ static const struct fct_line line =
     FCT_LINE("fdctl stat [-1] [-i S] [--group N] [--json] [NAME|GLOB ...]\n"
              "       fdctl stat --prometheus [--names fdd|vllm|both]\n"
              "       fdctl stat --textfile FILE [-1] [-i S] [--names fdd|vllm|both]",
-        "Counters, read from shared memory; also of a daemon that does not answer, by\n"
-        "root.",
+        "Counters, read from shared memory. Root can read them even if the daemon does\n"
+        "not answer.",
         opts, .operand = take_word);
 
 /* Check for options that exclude each other. */
@@ -370,9 +370,9 @@ check(const struct stat_args *a, int has_words)
         { a->prom && a->textfile != NULL,
             "stat: --prometheus prints and --textfile writes a file; name one" },
         { is_prom && a->group != CNT_ALL_GROUPS,
-            "stat: %s has every group, by its label; --group goes with the text and --json" },
+            "stat: %s has every group, by its label; --group needs the text or --json" },
         { is_prom && has_words,
-            "stat: %s has every metric; names of counters go with the text and --json" },
+            "stat: %s has every metric; names of counters need the text or --json" },
         { a->names != 0 && !is_prom, "stat: --names needs --prometheus or --textfile" },
         { a->prom && a->interval > 0,
             "stat: --prometheus prints once; to repeat: --textfile FILE -i S" },
