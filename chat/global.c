@@ -162,7 +162,7 @@ rnd_global(struct render *r, const char *name, size_t n)
         { "range", g_range }, { "strftime_now", g_strftime } };
     struct val v = rnd_bound(r, all, sizeof(all) / sizeof(all[0]), val_none, name, n);
 
-    if (val_is_name("self", name, n)) /* would hold the template's blocks, which it lacks */
+    if (val_is_name("self", name, n)) /* of blocks, which are not supported: empty */
         return (struct val){ .type = VAL_NAMESPACE, .d = val_dict(&r->c).d };
     if (v.type == VAL_METHOD)
         v.type = VAL_FUNC;

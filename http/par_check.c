@@ -42,7 +42,8 @@ par_check_each(const struct par *p, struct par_say *say)
             p->http_root_path);
     if (!is_format(p->chat_parser))
         par_say_error(say,
-            "chat.parser = %s: no such format; fdchat(3) lists them, and none parses nothing",
+            "chat.parser = %s: no such format; fdchat(3) lists the formats; none turns parsing "
+            "off",
             p->chat_parser);
 }
 
@@ -106,7 +107,7 @@ par_check_named(const struct par_set *ps, struct par_say *say)
     }
     if (p->daemon_socket[0] != '\0' || p->model_name[0] != '\0')
         par_say_error(say,
-            "%s is set next to sections [model NAME], which replace it; fix: make it one of "
+            "%s cannot be used together with sections [model NAME]; fix: move it into one of "
             "them",
             p->daemon_socket[0] != '\0' ? "daemon.socket" : "model.name");
     if (l.n > SRV_MAX)

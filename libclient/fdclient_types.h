@@ -157,7 +157,7 @@ struct fdc_logprob {
     float logprob;
 };
 
-struct fdc_special { /* the token's name follows; TEXT's positions do not count it */
+struct fdc_special { /* its name follows, which positions in TEXT do not count */
     uint32_t id;
     uint32_t n_text; /* bytes of the name */
 };

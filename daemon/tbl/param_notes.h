@@ -8,22 +8,24 @@
  * PAR_NOTE(section, key, aliases, kind, ok, known, text)
  *   key and aliases are accepted without a section and in any section; text says what
  *   applies instead. ok and known are lists separated by |, in lower case.
- *     WARN    has no effect but a warning
- *     FLAG    a boolean; a value in ok is accepted, the other one with a warning
- *     OFF     off, empty, or a value in ok; those in known (* is any) are reported as
- *             not available, others as invalid
- *     NEVER   a boolean that must be no
- *     ONE     the number 1
- *     JSON    an object that is empty or whose members are all off; known: its keys
- *     SPEC    speculative_config: an object without method, or with method none;
- *             known: its keys
- *     GRAPH   graph_optimization_config: sets rows of [graph]
- *     OVERLAP a boolean: device.overlap_depth 0, or not 0
- *     REDUCE  a boolean: yes sets parallel.custom_all_reduce to no, no to auto
+ *     WARN    is accepted, has no effect and prints a warning
+ *     FLAG    is a boolean. A value listed in ok is accepted, the other one with a
+ *             warning
+ *     OFF     is accepted if it is off, empty or listed in ok. Values listed in known
+ *             (* means any) are refused as not available, all others as invalid
+ *     NEVER   is a boolean that must be no
+ *     ONE     must be 1
+ *     JSON    is an object without members, or with all members off. known: the keys that
+ *             it may have
+ *     SPEC    speculative_config: an object without method, or with method none. known:
+ *             the keys that it may have
+ *     GRAPH   graph_optimization_config: sets parameters of [graph]
+ *     OVERLAP is a boolean: no sets device.overlap_depth to 0, yes to 2 if it is 0
+ *     REDUCE  is a boolean: yes sets parallel.custom_all_reduce to no, no to auto
  *
  * PAR_VALUE(section, key, words, value)
- *   words: further spellings of value. With value NULL they are known values that are not
- *   available. The spelling {} means a JSON object.
+ *   words are other spellings of value. If value is NULL, words are values that other
+ *   servers know and fdd does not offer. The spelling {} means a JSON object.
  */
 
 PAR_NOTE(compat, host, "", WARN, "", "",

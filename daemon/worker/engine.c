@@ -521,9 +521,9 @@ eng_profiling(struct engine *e)
     return 1;
 }
 
-/* Applies a change of how steps are launched; no step is launched now. Later steps
- * capture their graphs when they first need them, so that answers do not pause for all
- * graphs. */
+/* Applies a requested change of how steps are launched: with graphs or without, and for
+ * which sizes. No step may be in flight. A graph is captured when a step first needs it,
+ * so that running requests do not wait until all are captured. */
 static void
 eng_apply(struct engine *e)
 {

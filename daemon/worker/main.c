@@ -186,7 +186,7 @@ confine(struct worker *w)
     if (rc == 0 && !hdn_is_open())
         rc = cfn_filter(CFN_LOAD);
     if (rc != 0)
-        log_warn("worker: what takes this process over can do more than it should: %s",
+        log_warn("worker: this process may do more than it should, if it is taken over: %s",
             strerror(-rc));
 }
 

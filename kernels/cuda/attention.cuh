@@ -77,10 +77,11 @@ struct cu_split_tile {
                                     tokens */
     int32_t first;               /* splits of one head set in all tiles before */
     int32_t state;               /* state slot of the row */
-    int32_t old;                 /* leading KV tokens of the row that no kernel of this
-                                    step writes: all but its own if its first token is the
-                                    last of its state. Else 0: the row may be new, and
-                                    share blocks that other rows fill in this step */
+    int32_t old;                 /* leading KV tokens of the row that were written before
+                                    this step. Known only if its first token is the last
+                                    one of its state: all but its own. Else 0: the row may
+                                    be new, and share blocks that others fill in this
+                                    step */
     int32_t begin;               /* the first chunk that one of them sees */
 };
 struct cu_split_start {          /* first split of a block */

@@ -252,7 +252,7 @@ main(void)
         fcl_close(&cl[i]);
     fix_close(&f);
     for (uint32_t n = 16; n <= 4096; n *= 16)
-        printf("request that ends     %7.0f ns, with the next pick, %u users wait\n",
+        printf("end of a request      %7.0f ns, with the pick of the next one, %u users wait\n",
             bench_turns(n), n);
     return 0;
 }

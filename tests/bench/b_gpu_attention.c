@@ -19,8 +19,9 @@
 #include "daemon/common/mem.h"
 #include "tests/bench/gpu_bench.h"
 
-#define PART   ((size_t)64 << 20)
-#define SPREAD ((size_t)1 << 30) /* bytes of the layers of a graph, about */
+#define PART ((size_t)64 << 20)
+#define SPREAD \
+    ((size_t)1 << 30) /* about as many bytes of KV in a graph: no cache holds them */
 
 enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
 

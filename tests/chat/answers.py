@@ -108,8 +108,9 @@ def glm(c):
 
 DS = lambda s: '<｜' + s.replace(' ', '▁') + '｜>'
 LIST = lambda calls, r, key='arguments': '[' + ', '.join(obj(c, r, key) for c in calls) + ']'
-# name: (begin and end of reasoning, calls' text, features: p values without escapes; y Python names;
-# e the answer ends with its calls; b either content or calls; x no reasoning)
+# name: (marks before and after the reasoning, function that writes the calls, letters of features).
+# p: values are written without escapes; y: function names must be valid in Python; e: the answer ends
+# after its calls; b: an answer has content or calls, not both; x: no reasoning.
 T = ('<think>\n', '\n</think>\n\n')
 FORMATS = {
     'hermes': (T, lambda c, r: '\n'.join(f'<tool_call>\n{obj(x, r)}\n</tool_call>' for x in c), ''),

@@ -25,8 +25,8 @@
 #define G_READ  71000
 #define G_ADMIN 72000
 #define REFUSAL 1024u /* most bytes sent to a peer without rights */
-/* A reader's next line waits 19 times as long as the last one took, which may be long on
- * a busy machine: here up to 100 s of the fake clock. */
+/* After a line that took t ns, a reader's next one waits 19 t. On a busy machine t may be
+ * long, so the fake clock advances by up to 100 s. */
 #define TURNS 1000
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);

@@ -84,8 +84,8 @@ static struct client {
     uint32_t sum; /* sum of all delivered bytes, which must be readable */
 } cl;
 
-static uint32_t seen[FDP_T__N]; /* records that were delivered, or sent if
-                                 * they are no events */
+static uint32_t seen[FDP_T__N]; /* by type: events that were delivered,
+                                 * other records that were sent */
 
 int
 fuzz_missing(void)

@@ -39,7 +39,8 @@ struct run {
         uint32_t client;
     } seen[N_ASKED]; /* SUBMITs received */
     uint32_t n_seen;
-    int overlaid; /* records may overlap others' text, by the worker's own fault */
+    int overlaid; /* 1: the simulated worker moved its ring's tail, so records may overlap
+                     the text of others, and texts are not checked */
     int admin;
 };
 

@@ -135,7 +135,7 @@ attend_to(struct k_dev *d, struct k_step *s, const struct shape *sh,
     k_plan_free(&plan);
 }
 
-/* New queries, each token's n times. */
+/* Returns new queries, in which each token's query is repeated n times. */
 static float *
 new_queries(const struct k_step *s, const struct shape *sh, size_t n)
 {

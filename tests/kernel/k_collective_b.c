@@ -723,8 +723,8 @@ b10_no_peer(void **state)
         if (ops->device_peer != NULL && !ops->device_peer(0, i))
             with = i;
     if (with < 0) {
-        printf("             b10: all devices reach each other here; a list of those that "
-               "do not is u_devices\n");
+        printf("             b10: all devices reach each other here; u_devices tests those "
+               "that do not\n");
         skip();
     }
     const int32_t two[] = { 0, with };

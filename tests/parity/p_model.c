@@ -409,9 +409,9 @@ set_row(struct exec *x, int32_t len, int32_t max_len)
 }
 
 /*
- * Runs a step with this tail, on tokens ids[0..n) at positions from pos on (ids NULL: one
- * token, the last sampled). Scores each token by the following one in next[], or samples
- * if there is none (next[i] < 0). res has n entries.
+ * Runs one step of n tokens, ids[0..n), at positions from pos on; if ids is NULL, of one
+ * token, the last sampled one. At its end only the operations of this tail run. res[i] is
+ * the score of next[i] or, if next[i] < 0, a sampled token.
  */
 static void
 step(struct exec *x, enum mdl_tail tail, const int32_t *ids, const int32_t *next,

@@ -207,7 +207,7 @@ answers(const struct sim_cfg *c, int together, int twice, struct book *ret, stru
         sim_free(s);
 }
 
-/* Random numbers of late launch threads, by rank. */
+/* By rank: decides when its launch thread is late, and for how long. */
 static struct sim_rng late_rng[FDK_MAX_RANKS];
 
 static inline void

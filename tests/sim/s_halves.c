@@ -17,7 +17,7 @@
 /* Two ranks, each with its own KV head, or with a shared one. */
 static const struct heads two[] = { { 2, 4, 2 }, { 2, 4, 1 } };
 
-/* Answers with all steps in halves that allow it. */
+/* Computes the answers with each step in two halves where that is possible. */
 static void
 in_halves(const struct sim_cfg *of, int together, struct book *ret)
 {

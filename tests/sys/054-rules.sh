@@ -36,7 +36,7 @@ raw=$(get 'd["logprobs"][0]["logprob"]' "${p[@]}" --temperature 0 --logprobs 0 -
     --logit-bias "${t[0]}=-5" --allow-ids "${t[0]}")
 [ "$(get 'd["logprobs"][0]["logprob"]' "${p[@]}" --temperature 0 --logprobs 0 --max-tokens 1)" = "$raw" ] ||
     fail "a logprob has the bias or the mask in it: $raw"
-# one id never, a sequence never, but its single ids still
+# a banned id never appears; a banned sequence never appears, but each of its ids may
 [ "$(get "${t[1]} in d['ids']" "${p[@]}" --temperature 0 --bad-ids "${t[1]}")" = False ] || fail "--bad-ids ID"
 two=$(get "$ids" "${p[@]}" --temperature 0 --bad-ids "${t[4]},${t[5]}")
 case " $two " in *" ${t[4]} ${t[5]} "*) fail "--bad-ids: the sequence came: $two" ;; esac

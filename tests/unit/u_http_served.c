@@ -108,7 +108,7 @@ t_sections_refused(void **state)
     refused(&f, "[model a]\nsocket = /x\n[model b]\nsocket = /y\nname = c, a\n",
         "[model a] and [model b] both have the name a");
     refused(&f, "[daemon]\nsocket = /z\n[model a]\nsocket = /x\n",
-        "daemon.socket is set next to sections");
+        "daemon.socket cannot be used together with sections");
     refused(&f, "[model a]\nsocket = /x\nparser = nonsense\n", "no such format");
     refused(&f, "[model a,b]\nsocket = /x\n", "no blank, comma");
     refused(&f, "[model 0123456789012345678901234567890123456789012345]\nsocket = /x\n",

@@ -149,7 +149,7 @@ t_no_logprobs(void **state)
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_LOGPROBS);
     q.set ^= FDP_S_LOGPROBS | FDP_S_PROMPT_LOGPROBS;
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_PROMPT_LOGPROBS);
-    q.set ^= FDP_S_PROMPT_LOGPROBS; /* nor the mean of the best ones */
+    q.set ^= FDP_S_PROMPT_LOGPROBS; /* best_of ranks by logprobs */
     q.best_of = 2;
     want(chk_req(&q, &none, &e), &e, FDP_E_UNSUPPORTED, FDP_D_BEST_OF);
     q.best_of = 0;

@@ -92,7 +92,7 @@ while IFS= read -r w; do
 done < <(old_words)
 
 # ---- documents that are younger than the glossary -----------------------------------
-# Old words without any legal use, so that no sentence has to be read.
+# Old words that are wrong in every sense: nobody has to read the sentences that a search finds.
 never='beside|anew|so many|nobody|what waits|whoever|made step|company|drain rate|lanes? of users?'
 never="$never|cards?|ceilings?|share of the ceiling|structural lie|side request|side requests|let go of"
 for f in doc/*.md AUTHORS CHANGELOG.md CONTRIBUTING.md SECURITY.md; do

@@ -27,7 +27,8 @@ done
 dup=$(grep -rhoE '#define [A-Z0-9_]+_MAGIC +0x[0-9a-fA-F]+' daemon libclient kernels |
     awk '{print tolower($3)}' | sort | uniq -d)
 report "magic numbers used twice:" "$dup"
-# Above kernels/ only run_dev.idx has a device's number, and only its table tells a backend.
+# Outside kernels/ no code holds a fixed device number (run_dev.idx has the only one), or asks which
+# backend it uses: what a backend can do is in its table of operations.
 report "a device's number, or a backend by its table, above kernels/:" \
     "$(grep -rnE '\bctx, *[0-9]|(->|\.)dev\[[0-9]+\]|\.(dev|device|idx) = [0-9]|[!=]= *&fdk_ops_' daemon --include='*.[ch]')"
 exit $bad

@@ -17,8 +17,9 @@ static const struct {
 
 struct latency {
     struct fdb_load l;
-    struct fdb_result r; /* only head, which becomes the report, and repeats: a summary of
-                            each batch, which has the columns, "batch" and "repeat" */
+    struct fdb_result r; /* two members are used: head becomes the report, and repeats has
+                            a summary of each batch, with the keys of columns[], "batch"
+                            and "repeat" */
     uint32_t *batch;
     size_t n_batch;
     uint32_t n_warm; /* batches of the warm-up */

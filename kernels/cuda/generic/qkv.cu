@@ -234,8 +234,9 @@ qkv_kernel(struct fdk_qkv_args a, struct fdk_batch b)
 
 /* ---- one norm over all heads ----------------------------------------------- */
 
-/* A thread's share of the sum of squares over the rows of all ranks: n numbers of every
- * `share`-th rank; the order is that of one row with all of them. */
+/* A thread's term of the sum of squares over the heads of all ranks. `share` neighbouring
+ * ranks hold the same numbers, so the n numbers of every share-th rank are added, in the
+ * order of one rank that holds them all. */
 template<typename A>
 static __device__ __forceinline__ float
 squares_of_all(const struct fdk_qkv_args &a, int t, int n, int first, int share)

@@ -264,8 +264,9 @@ extern volatile sig_atomic_t fct_interrupted;
 void fct_catch(int sig, unsigned flags);
 /* Exit code for a status; 0 for FDC_OK. */
 int fct_exit_code(int status);
-/* Search for the name most similar to like: fct_near() is called with each. best is the
- * distance of name; set it before to the limit. */
+/* Search for the name most similar to like: call fct_near() for each one. Set best to the
+ * least distance that is too large before; afterwards it is the distance of name, which
+ * is NULL if none was near enough. */
 struct fct_near {
     const char *like, *name;
     unsigned best;
