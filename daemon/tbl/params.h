@@ -147,10 +147,10 @@ PAR_DBL(sched, itl_target_ms, "", "ms", -1, -1, 100000, RESTART,
     "within this time per token, and a first token does not wait for other prompts of "
     "its step. Where no answers run, one prompt may have all of "
     "sched.max_num_batched_tokens. -1: prompts take at most 18 ms of a step; the more of "
-    "them wait, up to 80 % of the step, at most 39 ms. A long prompt takes 39 ms, or as "
-    "much as makes a step of 44 ms. If the device needs longer to reach 80 % of its "
-    "prompt speed, that long. fdctl status shows the resulting target. Without "
-    "sched.enable_chunked_prefill, none. 0: no such limit.")
+    "them wait, up to 80 % of the step, from 18 to 39 ms. A long prompt takes 39 ms, or "
+    "as much as makes a step of 44 ms. If the device needs longer to reach 80 % of its "
+    "prompt speed, that long. fdctl status shows the longest of these for one answer. "
+    "Without sched.enable_chunked_prefill, none. 0: no such limit.")
 PAR_INT(sched, max_penalty_seqs, "", "sequences", 0, 64, 1024, RESTART,
     "Running sequences that may use penalties, biases, allowed or banned tokens, "
     "logprobs of chosen ids or a limit on reasoning at a time; further ones wait until "

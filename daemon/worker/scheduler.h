@@ -137,8 +137,8 @@ struct sch_cfg {
  * rows: on an H200 a step of 525 tokens takes 18 ms but one of 512 takes 12.5, and one
  * of 1,050 takes 32 but one of 1,020 takes 26. A multiple of SCH_TILE_BEST is used if
  * that loses at most an eighth of the tokens; else of SCH_TILE, a fifth more if that is
- * within the most room, or a quarter less. A step smaller than SCH_TILE_BEST is a
- * multiple of SCH_TILE_FEW. */
+ * within the most room, or a quarter less; else of SCH_TILE_FEW, if that loses at most
+ * an eighth. A step smaller than SCH_TILE_BEST is a multiple of SCH_TILE_FEW. */
 #define SCH_TILE_BEST 512
 #define SCH_TILE      256
 #define SCH_TILE_FEW  128

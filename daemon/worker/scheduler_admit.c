@@ -212,8 +212,8 @@ sch_fit_step(struct sch_pick *p, const struct seq *s, struct sch_fit *f)
 
     f->q = sch_chunk(p, s, from, most, whole);
     if (f->q == 0) {
-        if (p->tokens > 0 && most > 0 && p->timed && p->floor == 0 &&
-            !sch_in_time(p, from, 1, p->target_ns))
+        if (p->tokens > 0 && most > 0 && p->timed && (p->floor == 0 || !p->starved) &&
+            !sch_in_time(p, 0, 1, p->target_ns > p->floor_ns ? p->target_ns : p->floor_ns))
             return SCH_STOP;
         return whole && need > p->tokens ? SCH_SHORT : SCH_LIMIT;
     }

@@ -96,8 +96,13 @@ sch_tiled(struct sch_pick *p, int32_t from, int32_t q, int32_t least, int32_t mo
 static int32_t
 sch_fit(const struct sch_pick *p, int32_t from, int32_t lo, int32_t hi, uint64_t ns)
 {
+    int32_t split = p->sch->cfg.n_copy > 1 ? p->sch->cfg.min_split : 0;
+
     if (hi <= lo || sch_in_time(p, from, hi, ns))
         return hi;
+    /* a prompt that copies divide may take less time than a shorter one */
+    if (split > lo && split < hi && sch_in_time(p, from, split, ns))
+        lo = split;
     while (hi - lo > 1) {
         int32_t mid = lo + (hi - lo) / 2;
 
@@ -109,19 +114,35 @@ sch_fit(const struct sch_pick *p, int32_t from, int32_t lo, int32_t hi, uint64_t
     return lo;
 }
 
+/* The fewest of q tokens that a chunk has even if they end after ns. Attention to a long
+ * context is work as well: then fewer tokens make the device efficient. */
+static int32_t
+sch_least(const struct sch_pick *p, int32_t from, int32_t q, int half, uint64_t ns)
+{
+    int32_t least = half ? (p->floor + 1) / 2 : p->floor, B = p->sch->kv->block_size, n;
+    uint64_t floor_ns = half ? p->half_floor_ns : p->floor_ns;
+
+    least = least < q ? least : q;
+    /* the first prompt of a step gets a token at least */
+    n = sch_fit(p, from, p->n_prefill == 0, least, ns > floor_ns ? ns : floor_ns);
+    if (!p->starved || n >= B - p->n_prefill)
+        return n;
+    return least < B - p->n_prefill ? least : B - p->n_prefill;
+}
+
 /* As many of q prefill tokens as there is time for. half: of a long prompt, which
  * leaves half of the time to others. */
 static int32_t
 sch_time_cap(struct sch_pick *p, int32_t from, int32_t q, int half)
 {
     uint64_t ns = half ? p->long_ns : p->target_ns;
-    int32_t least = half ? (p->floor + 1) / 2 : p->floor, n;
+    int32_t least, n;
 
-    if (!p->timed || q <= least || sch_in_time(p, from, q, ns))
+    if (!p->timed || sch_in_time(p, from, q, ns))
         return q;
-    /* attention to a long context is work as well: then fewer tokens are efficient */
-    if (!p->starved)
-        least = sch_fit(p, from, 0, least, ns > p->floor_ns ? ns : p->floor_ns);
+    least = sch_least(p, from, q, half, ns);
+    if (least == q)
+        return q;
     n = sch_fit(p, from, least, q, ns);
     p->cut = 1;
     /* half a step is not rounded up */
@@ -283,13 +304,14 @@ sch_efficient(const struct sch *sch)
         most < SCH_MAX_EFFICIENT ? most : SCH_MAX_EFFICIENT);
 }
 
-/* Time of the step with that many tokens of a prompt, from its beginning. */
+/* Time of the step with the tokens that are allowed whatever the target, without context
+ * and not divided among copies. */
 static uint64_t
 sch_floor_ns(const struct sch_pick *p)
 {
     struct cost_step c = p->st->cost;
 
-    sch_add_prompt(p->sch, 0, p->floor, &c);
+    cost_add_prompt(&c, p->floor, sch_pairs(0, p->floor), 1);
     return cost_predict(p->sch->cfg.cost, &c);
 }
 
@@ -388,4 +410,5 @@ sch_share_time(struct sch_pick *p, int32_t n)
     if (p->sch->cfg.itl_target_ns == SCH_ITL_AUTO)
         sch_auto_target(p, now, n);
     p->long_ns = now < p->target_ns ? now + (p->target_ns - now) / 2 : p->target_ns;
+    p->half_floor_ns = now < p->floor_ns ? now + (p->floor_ns - now) / 2 : p->floor_ns;
 }

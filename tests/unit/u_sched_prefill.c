@@ -745,7 +745,7 @@ long_prompt_keeps_its_room(void **state)
 }
 
 /* Chunks cut by the time limit fill tiles: of 512 tokens if that shortens them little,
- * else of 256; slightly longer is preferred to much shorter. */
+ * else of 256 or 128; slightly longer is preferred to much shorter. */
 static void
 cut_steps_fill_tiles(void **state)
 {
@@ -781,6 +781,87 @@ cut_steps_fill_tiles(void **state)
         fx_drain(f, 300);
         fx_free(f);
     }
+}
+
+/* Runs a prompt of 1,500 tokens, one row that decodes, and short prompts, on a device
+ * that takes 100 ms for a step and 10 ms for a token, and 10 ms more for each 500 tokens
+ * before it; 80 % of its speed are 40 tokens without context. Returns how many steps a
+ * short prompt waited at most, and sets the longest step. */
+static int
+deep(int32_t block_size, uint64_t *ret_most)
+{
+    struct cost cost;
+    struct fx_cfg c = { .block_size = block_size,
+        .n_block = 6400 / block_size,
+        .max_len = 2000,
+        .max_req = 400,
+        .sch = { .max_seqs = 16,
+            .max_tokens = 512,
+            .max_scores = 1,
+            .chunked = 1,
+            .max_partial = 2,
+            .max_long = 1,
+            .long_threshold = 200,
+            .max_overtake_ns = 20000000,
+            .itl_target_ns = SCH_ITL_AUTO,
+            .cost = &cost } };
+    struct req *r, *brief = NULL;
+    int wait = 0, most_wait = 0, n = 0;
+    struct fx *f;
+
+    cost_init(&cost);
+    for (int i = 0; i < 400; i++) {
+        struct cost_step s = { .n_tok = 1 + i * 37 % 90,
+            .n_pair = (int64_t)(i * 53 % 90) * 900 };
+
+        cost_learn(&cost, &s,
+            100000000 + (uint64_t)s.n_tok * 10000000 + (uint64_t)s.n_pair * 20000);
+    }
+    f = fx_new(&c);
+    f->keep = f->cfg.no_check = 1;
+    (void)fx_plain(f, 10, 900);
+    assert_int_equal(fx_step(f), 1);
+    r = fx_plain(f, 1500, 1);
+    *ret_most = 0;
+    while (r->n_live > 0) {
+        uint64_t ns;
+
+        assert_true(n++ < 800);
+        if (brief == NULL && n > 25) { /* from now on the long prompt has waited */
+            brief = fx_plain(f, 12, 1);
+            wait = 0;
+        }
+        (void)fx_step(f);
+        ns = cost_predict(&cost, &f->st.cost);
+        *ret_most = ns > *ret_most ? ns : *ret_most;
+        wait++;
+        if (brief != NULL && brief->n_live > 0)
+            continue;
+        most_wait = brief != NULL && wait > most_wait ? wait : most_wait;
+        brief = NULL;
+    }
+    fx_drain(f, 2000);
+    fx_free(f);
+    return most_wait;
+}
+
+/* A step does not grow with the context before its chunk: at the end of a long prompt a
+ * token takes four times as long, and there are fewer of them. Half of the time is left
+ * to other prompts, and the long one always goes on. After three steps with less than a
+ * block of prompt tokens (32 here; 900 ms) there is one block, whatever it takes. */
+static void
+deep_prompt_leaves_room(void **state)
+{
+    uint64_t most;
+    int wait;
+
+    (void)state;
+    wait = deep(4, &most);
+    assert_true(most <= 530000000);
+    assert_true(wait > 0 && wait <= 3);
+    wait = deep(32, &most);
+    assert_true(most <= 1020000000);
+    assert_true(wait > 0 && wait <= 4);
 }
 
 /* On a device too slow for 44 ms a chunk is still large enough for 80 % of its full
@@ -850,6 +931,7 @@ main(void)
         cmocka_unit_test(first_tokens_are_not_held_back),
         cmocka_unit_test(long_prompt_keeps_its_room),
         cmocka_unit_test(cut_steps_fill_tiles),
+        cmocka_unit_test(deep_prompt_leaves_room),
         cmocka_unit_test(chunks_are_efficient),
         cmocka_unit_test(e11_short_beside_long_in_time),
     };
