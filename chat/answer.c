@@ -695,6 +695,14 @@ fdchat_format_name(size_t i)
     return fmt_at(i) != NULL ? fmt_at(i)->name : NULL;
 }
 
+int
+fdchat_format_holds(const char *format, const char *text, size_t bytes)
+{
+    const struct fmt *f = format != NULL ? fmt_named(format) : NULL;
+
+    return f != NULL && fmt_holds(f, text, bytes);
+}
+
 const char *
 fdchat_format_of_template(const char *text, size_t bytes)
 {

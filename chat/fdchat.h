@@ -71,6 +71,9 @@ const char *fdchat_format_name(size_t i);
 /* The format whose markers the template holds; NULL: none, the whole answer
  * is content. */
 const char *fdchat_format_of_template(const char *text, size_t bytes);
+/* Does one of the format's markers hold this text, such as the name of a special token? A
+ * parser needs such tokens; others are not for it. 0: also for an unknown format. */
+int fdchat_format_holds(const char *format, const char *text, size_t bytes);
 
 enum fdchat_kind {
     FDCHAT_CONTENT,

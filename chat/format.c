@@ -170,6 +170,31 @@ fmt_named(const char *name)
 }
 
 static int
+mark_holds(const char *mark, const char *text, size_t bytes)
+{
+    return mark != NULL && memmem(mark, strlen(mark), text, bytes) != NULL;
+}
+
+int
+fmt_holds(const struct fmt *f, const char *text, size_t bytes)
+{
+    int yes = 0;
+
+    if (bytes == 0)
+        return 0;
+    for (size_t i = 0; i < FMT_MARKS; i++)
+        yes |= mark_holds(f->think[i], text, bytes) | mark_holds(f->answer[i], text, bytes);
+    for (size_t i = 0; i < FMT_CALLS; i++) {
+        yes |= mark_holds(f->call[i], text, bytes);
+        if (f->call[i] != NULL && strstr(f->call[i], "%G") != NULL)
+            yes |= mark_holds("<|\"|>", text, bytes);
+    }
+    for (size_t i = 0; i < FMT_DROPS; i++)
+        yes |= mark_holds(f->drop[i], text, bytes);
+    return yes;
+}
+
+static int
 holds(const char *text, size_t bytes, const char *what)
 {
     return memmem(text, bytes, what, strlen(what)) != NULL;

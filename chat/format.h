@@ -45,6 +45,8 @@ struct fmt {
 /* Row i; NULL: i is past the last row. */
 const struct fmt *fmt_at(size_t i);
 const struct fmt *fmt_named(const char *name);
+/* Does one of the format's markers hold the text? */
+int fmt_holds(const struct fmt *f, const char *text, size_t bytes);
 /* The first row that the template's text fits, or NULL. */
 const struct fmt *fmt_of_template(const char *text, size_t bytes);
 

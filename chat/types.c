@@ -10,8 +10,9 @@
 
 #include "chat/json.h"
 
-#define MAX_STEPS 10000000u
-#define MAX_NEST  16
+#define MAX_STEPS  10000000u
+#define MAX_NEST   16
+#define MAX_PARSED (256u << 20)
 
 struct param {
     const char *key;
@@ -113,26 +114,42 @@ types_of(struct val_ctx *c, struct val schema, int nest)
 }
 
 static void
-tool_read(struct val_ctx *c, struct val v, struct tool *t)
+tool_read(struct val_ctx *in, struct val_ctx *c, struct val v, struct tool *t)
 {
-    const struct val *f = member(c, v, "function"), *params, *props, *name;
+    const struct val *f = member(in, v, "function"), *params, *props, *name;
 
     if (f != NULL)
         v = *f;
-    name = member(c, v, "name");
+    name = member(in, v, "name");
     t->name = name != NULL ? text_of(c, *name) : NULL;
     if (t->name == NULL)
         val_fail(c, "a tool has no name");
-    params = member(c, v, "parameters");
+    params = member(in, v, "parameters");
     if (params == NULL)
-        params = member(c, v, "input_schema");
-    props = params != NULL ? member(c, *params, "properties") : NULL;
+        params = member(in, v, "input_schema");
+    props = params != NULL ? member(in, *params, "properties") : NULL;
     if (props == NULL || props->type != VAL_DICT)
         return;
     t->param = val_array(c, props->d->n, sizeof(*t->param));
     for (size_t i = 0; i < props->d->n; i++)
         t->param[t->n_param++] = (struct param){ text_of(c, props->d->at[i].key),
-            types_of(c, props->d->at[i].value, MAX_NEST) };
+            types_of(in, props->d->at[i].value, MAX_NEST) };
+}
+
+/* Copies names and types of the tools to the memory of c, and reads them in that of in. */
+static const struct schema *
+tools_read(struct val_ctx *in, struct val_ctx *c, const char *json, size_t bytes)
+{
+    struct val v = jsn_read(in, json, bytes, 0);
+    struct schema *s;
+
+    if (v.type != VAL_LIST)
+        val_fail(in, "tools is not a JSON array");
+    s = val_get(c, sizeof(*s));
+    s->tool = val_array(c, v.l->n, sizeof(*s->tool));
+    for (size_t i = 0; i < v.l->n; i++)
+        tool_read(in, c, v.l->at[i], &s->tool[s->n++]);
+    return s;
 }
 
 int
@@ -140,20 +157,19 @@ typ_new(const char *json, size_t bytes, struct arena *mem, const struct schema *
     char *err)
 {
     struct val_ctx c = { .mem = mem, .steps = MAX_STEPS, .depth = JSN_MAX_DEPTH, .err = err };
-    struct schema *s;
-    struct val v;
+    struct val_ctx in = { .steps = MAX_STEPS, .depth = JSN_MAX_DEPTH, .err = err };
+    struct arena parsed;
+    volatile int rc = -EINVAL;
 
-    if (setjmp(c.fail) != 0)
-        return -EINVAL;
-    v = jsn_read(&c, json, bytes, 0);
-    if (v.type != VAL_LIST)
-        val_fail(&c, "tools is not a JSON array");
-    s = val_get(&c, sizeof(*s));
-    s->tool = val_array(&c, v.l->n, sizeof(*s->tool));
-    for (size_t i = 0; i < v.l->n; i++)
-        tool_read(&c, v.l->at[i], &s->tool[s->n++]);
-    *ret = s;
-    return 0;
+    /* values take more memory than their text: they are freed before the answer comes */
+    arn_init(&parsed, MAX_PARSED);
+    in.mem = &parsed;
+    if (setjmp(in.fail) == 0 && setjmp(c.fail) == 0) {
+        *ret = tools_read(&in, &c, json, bytes);
+        rc = 0;
+    }
+    arn_fini(&parsed);
+    return rc;
 }
 
 static const struct tool *

@@ -212,10 +212,19 @@ watch_state(struct conn *c)
 
 /* ---- answers --------------------------------------------------------------------------- */
 
+/* The client's time to take bytes counts from when there are some. */
+static void
+wait_begins(struct conn *c)
+{
+    if (conn_unsent(c) == 0)
+        c->sent_ms = c->g->now_ms;
+}
+
 static void
 put_head(struct conn *c, int status, const char *type, const char *headers)
 {
     c->status = status;
+    wait_begins(c);
     buf_fmt(&c->out, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status, h1_reason(status),
         type);
     if (c->id[0] != '\0')
@@ -297,6 +306,7 @@ conn_piece(struct conn *c, const struct buf *b)
 {
     if (b->n == 0)
         return;
+    wait_begins(c);
     if (c->is_chunked)
         put_size(&c->out, b->n);
     buf_add(&c->out, b->p, b->n);

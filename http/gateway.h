@@ -66,7 +66,8 @@ struct gw {
     uint64_t paced_ms;    /* now_ms of the last bytes counted in paced_n */
     size_t paced_n;       /* bytes of bodies read in that millisecond */
     uint32_t n_conn;
-    int is_full; /* no connections are accepted now */
+    int is_full;  /* no connections are accepted now */
+    int is_short; /* a descriptor was lacking for one; until the next tick */
     int draining;
     uint64_t drain_until_ms;
 };

@@ -130,7 +130,7 @@ submit_prompt(struct gen *g, struct prompt *p)
 void
 gen_submit(struct gen *g)
 {
-    int rc = 0;
+    int rc = g->link->waiting != NULL && g->link->waiting != g; /* they came first */
 
     g->link->is_touched = 1;
     while (g->n_submitted < g->n_prompt && rc == 0)
@@ -179,6 +179,7 @@ free_choice(struct choice *ch)
     buf_fini(&ch->lp_offset);
     free(ch->taken);
     buf_fini(&ch->ids);
+    buf_fini(&ch->held);
     itm_fini(&ch->items);
 }
 
@@ -257,17 +258,47 @@ take_text(struct gen *g, struct choice *ch, const char *p, size_t n)
     take_pieces(g, ch);
 }
 
+/* Feed a held name if it belongs to the answer. shown: those of special tokens too. */
+static void
+let_go(struct gen *g, struct choice *ch, int shown)
+{
+    if (ch->held.n > 0 && (shown || !model_is_special(g->model, ch->held_id)))
+        take_text(g, ch, ch->held.p, ch->held.n);
+    ch->held.n = 0;
+}
+
+/* Names that belong to markers are fed. Another one may turn out to be the token that
+ * ended the answer. */
 static void
 take_special(struct gen *g, struct choice *ch, const struct fdc_event *ev)
 {
     size_t n;
     const char *name = fdc_event_text(ev, 0, &n);
 
+    shp_id(g, ch, ev->special->id);
     if (ch->answer == NULL || name == NULL)
         return;
+    let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
+    if (!fdchat_format_holds(g->model->format, name, n)) {
+        ch->held_id = ev->special->id;
+        buf_add(&ch->held, name, n);
+        return;
+    }
     if (fdchat_answer_special(ch->answer, name, n) != 0)
         buf_fail(&ch->text);
     take_pieces(g, ch);
+}
+
+/* The answer has ended. The name of the token that ended it shows only if that was asked
+ * for. */
+static void
+let_go_last(struct gen *g, struct choice *ch, const struct fdc_choice_end *e)
+{
+    int ended = e->stop_id >= 0 && (uint32_t)e->stop_id == ch->held_id;
+
+    if (ended && (g->a.p.flags & (FDC_F_KEEP_SPECIAL | FDC_F_KEEP_STOP)) == 0)
+        ch->held.n = 0;
+    let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
 }
 
 static void
@@ -288,6 +319,7 @@ static void
 end_choice(struct gen *g, struct choice *ch, const struct fdc_choice_end *e)
 {
     if (ch->answer != NULL) {
+        let_go_last(g, ch, e);
         if (fdchat_answer_end(ch->answer) != 0)
             buf_fail(&ch->text);
         take_pieces(g, ch);
@@ -410,6 +442,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         break;
     case FDC_T_TEXT:
         shp_echo(g, p);
+        let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
         take_text(g, ch, ev->text, ev->n);
         break;
     case FDC_T_SPECIAL:
@@ -467,8 +500,9 @@ has_failed(const struct gen *g)
         const struct choice *ch = &g->choice[i];
 
         if (ch->text.failed || ch->reasoning.failed || ch->calls.failed ||
-            ch->args.failed || ch->lp.failed || ch->lp_values.failed || ch->lp_top.failed ||
-            ch->lp_offset.failed || ch->ids.failed || itm_failed(&ch->items))
+            ch->args.failed || ch->lp.failed || ch->lp_values.failed ||
+            ch->lp_top.failed || ch->lp_offset.failed || ch->ids.failed ||
+            ch->held.failed || itm_failed(&ch->items))
             return 1;
     }
     for (uint32_t i = 0; i < g->n_prompt; i++)

@@ -73,7 +73,10 @@ struct choice {
     uint32_t offset;                             /* code points of text so far */
     struct fdc_logprob *taken; /* logprobs whose TOKEN_TEXT is to come */
     uint32_t n_taken;
-    struct buf ids; /* token ids for return_token_ids */
+    struct buf ids;  /* token ids for return_token_ids */
+    struct buf held; /* name of a special token, until it is known whether it ended the
+                        answer */
+    uint32_t held_id;
     struct items items;
     int stop_id, stop_str;
 };
@@ -96,7 +99,8 @@ struct prompt {
     struct buf starts;    /* and the offset at which each begins, uint32_t[] */
     struct buf lp;        /* prompt_logprobs: the elements of the prompt's tokens */
     struct buf seen;      /* the prompt's ids as the daemon reports them, with commas */
-    uint32_t first_id;    /* the first of these ids */
+    uint32_t n_seen;      /* their number, */
+    uint32_t first_id;    /* and the first of them */
     int seen_is_sent;
 };
 

@@ -68,10 +68,21 @@ is_trusted(fdc_t *side)
     return yes;
 }
 
+static int
+read_vocabulary(fdc_t *side, struct vocab *v)
+{
+    char *file = NULL;
+    size_t n = 0;
+    int rc = v->file == NULL ? fdc_file(side, "vocabulary", &file, &n, LNK_TIMEOUT_MS) : 0;
+
+    return rc == 0 && file != NULL && voc_take(v, file, n) != 0 ? FDC_E_NOMEM : rc;
+}
+
 static void
 look(const struct link *l, fdc_t **side, struct link_job *job)
 {
     struct fdc_info info = { .size = sizeof(info), .model = &job->info };
+    struct vocab v = { NULL };
 
     if (*side == NULL)
         job->rc = open_session(l, "fdd-http helper", 0, side);
@@ -85,20 +96,10 @@ look(const struct link *l, fdc_t **side, struct link_job *job)
     job->is_trusted = is_trusted(*side);
     read_file(*side, "chat_template.jinja", &job->template_text, &job->template_n);
     read_file(*side, "tokenizer_config.json", &job->tokenizer_config, &job->config_n);
-}
-
-static void
-read_vocabulary(fdc_t *side, struct vocab *v, struct link_job *job)
-{
-    char *file = NULL;
-    size_t n = 0;
-
-    if (v->file == NULL) {
-        job->rc = fdc_file(side, "vocabulary", &file, &n, LNK_TIMEOUT_MS);
-        if (job->rc == 0 && voc_take(v, file, n) != 0)
-            job->rc = FDC_E_NOMEM;
-    }
-    job->vocab = v;
+    if ((job->info.offers & FDC_HAS_FILE) != 0 && read_vocabulary(*side, &v) == 0 &&
+        voc_special(&v, &job->special, &job->n_special) != 0)
+        job->rc = FDC_E_NOMEM;
+    voc_fini(&v);
 }
 
 static void
@@ -113,15 +114,19 @@ work(const struct link *l, fdc_t **side, struct vocab *v, struct link_job *job)
     if (job->kind == LNK_LOOK)
         look(l, side, job);
     else if (*side == NULL)
-        job->rc = FDC_E_DISCONNECTED;
-    else if (job->kind == LNK_TOKENIZE)
+        job->rc = open_session(l, "fdd-http helper", 0, side);
+    if (job->kind == LNK_LOOK || job->rc != 0)
+        return;
+    if (job->kind == LNK_TOKENIZE)
         job->rc = fdc_tokenize_spans(*side, job->text, job->n_text, job->flags,
             job->spans, job->n_spans, &job->ids, &job->n_ids, LNK_TIMEOUT_MS);
     else
         job->rc = fdc_detokenize(*side, job->ids, job->n_ids, job->flags, &job->text,
             &job->n_text, LNK_TIMEOUT_MS);
-    if (job->rc == 0 && job->want_strs)
-        read_vocabulary(*side, v, job);
+    if (job->rc == 0 && job->want_strs) {
+        job->rc = read_vocabulary(*side, v);
+        job->vocab = v;
+    }
     if (job->rc == 0 && job->shape != NULL)
         job->shape(job);
 }
@@ -258,6 +263,7 @@ link_job_free(struct link_job *job)
     free(job->spans);
     fdc_free(job->template_text);
     fdc_free(job->tokenizer_config);
+    free(job->special);
     buf_fini(&job->out);
     free(job);
 }

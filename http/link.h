@@ -50,6 +50,8 @@ struct link_job {
     struct fdc_model_info info;
     char *template_text, *tokenizer_config; /* LOOK: files of the model, or NULL */
     size_t template_n, config_n;
+    uint32_t *special; /* LOOK: ids of its special tokens, ascending; NULL: not known */
+    uint32_t n_special;
     struct link_job *next;
 };
 

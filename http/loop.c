@@ -90,7 +90,7 @@ take_main(struct gw *g, struct link *l, struct link_job *job)
 }
 
 static void
-take_model(struct link *l, const struct link_job *job)
+take_model(struct link *l, struct link_job *job)
 {
     struct model *m = model_new(&l->conf);
 
@@ -133,9 +133,9 @@ lost(struct gw *g, struct link *l, int status)
     l->look_at_ms = g->now_ms + LOOP_LOOK_MS / 5;
 }
 
-/* Handle all available records of one request. *ret_room: it ended, so there is room. */
+/* Handle all available records of one request. */
 static void
-take_request(fdc_req_t *r, int *ret_room)
+take_request(fdc_req_t *r)
 {
     struct prompt *p = fdc_req_user(r);
     struct fdc_event ev = FDC_EVENT_INIT;
@@ -149,14 +149,13 @@ take_request(fdc_req_t *r, int *ret_room)
         return;
     p->r = NULL;
     fdc_req_free(r);
-    *ret_room = 1;
 }
 
 /* Handle the records of a session. Returns 1 if there are more. */
 static int
 take_records(struct gw *g, struct link *l)
 {
-    int room = 0, n = 0;
+    int n = 0;
 
     l->is_touched = 0;
     for (int i = 0; i < LOOP_DISPATCH && l->main != NULL; i++) {
@@ -166,11 +165,12 @@ take_records(struct gw *g, struct link *l)
         if (n <= 0)
             break;
         while (fdc_wait_any(l->main, &r, 0) == 1)
-            take_request(r, &room);
+            take_request(r);
     }
+    /* room also comes from requests that were dropped, of which no record is handled */
     if (n < 0)
         lost(g, l, n);
-    else if (room)
+    else
         gen_submit_waiting(l);
     return n > 0;
 }
@@ -321,20 +321,22 @@ take_connections(struct gw *g, unsigned i)
         int fd = accept4(g->lis.fd[i], NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd < 0) {
-            if (errno == EMFILE || errno == ENFILE)
-                log_warn("http: no descriptor is left for a connection");
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                log_warn("http: no connection can be accepted: %s", strerror(errno));
+                g->is_short = 1; /* else the listening socket would wake the loop at once */
+            }
             return;
         }
         conn_new(g, fd, g->lis.is_unix[i]);
     }
 }
 
-/* Stop accepting while there are http.max_connections: further ones wait in
- * the kernel. */
+/* Stop accepting while there are http.max_connections, or until the next tick if there
+ * was no descriptor for one: further ones wait in the kernel. */
 static void
 watch_listeners(struct gw *g)
 {
-    int full = g->draining || is_full(g);
+    int full = g->draining || g->is_short || is_full(g);
 
     if (full == g->is_full)
         return;
@@ -414,6 +416,7 @@ static void
 tick(struct gw *g)
 {
     g->tick_at = g->conns;
+    g->is_short = 0;
     for (struct link *l = g->links; l != NULL; l = l->next) {
         watch_worker(g, l);
         if (l->stats.seg != NULL || l->stats.is_asked)

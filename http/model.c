@@ -164,12 +164,15 @@ set_template(struct model *m, const struct served *conf, const struct buf *text)
 }
 
 int
-model_set(struct model *m, const struct served *conf, const struct link_job *found)
+model_set(struct model *m, const struct served *conf, struct link_job *found)
 {
     struct buf text = { NULL }, variables = { NULL };
     int rc = 0;
 
     m->info = found->info;
+    m->special = found->special;
+    m->n_special = found->n_special;
+    found->special = NULL;
     set_name(m, found->info.name);
     m->created_s = (int64_t)time(NULL);
     if (conf->template[0] != '\0')
@@ -193,6 +196,21 @@ model_set(struct model *m, const struct served *conf, const struct link_job *fou
         log_info("http: model %s, without a chat template", m->name);
     buf_fini(&text);
     return rc;
+}
+
+static int
+by_id(const void *a, const void *b)
+{
+    const uint32_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+int
+model_is_special(const struct model *m, uint32_t id)
+{
+    return m->n_special > 0 &&
+        bsearch(&id, m->special, m->n_special, sizeof(id), by_id) != NULL;
 }
 
 struct model *
@@ -223,5 +241,6 @@ model_unref(struct model *m)
         return;
     fdchat_template_free(m->chat);
     free(m->variables);
+    free(m->special);
     free(m);
 }

@@ -28,7 +28,9 @@ struct model {
     fdchat_template_t *chat;    /* NULL: no chat */
     char *variables;            /* JSON object: bos_token, eos_token */
     const char *format;         /* of answers; NULL: the whole answer is content */
-    char why_no_chat[256];      /* for the error, while chat is NULL */
+    uint32_t *special;          /* ids of special tokens, ascending; NULL: not known */
+    uint32_t n_special;
+    char why_no_chat[256]; /* for the error, while chat is NULL */
     int64_t created_s;
 };
 
@@ -39,9 +41,11 @@ struct model *model_ref(struct model *m);
 void model_unref(struct model *m); /* NULL is fine */
 /* Take over the results of a LOOK job, once. -EINVAL: its template cannot be read, which
  * is logged; chat is refused then. */
-int model_set(struct model *m, const struct served *conf, const struct link_job *found);
+int model_set(struct model *m, const struct served *conf, struct link_job *found);
 /* Is it one of the model's names? */
 int model_has_name(const struct model *m, const char *name, size_t n);
+
+int model_is_special(const struct model *m, uint32_t id);
 
 /* Render the prompt of a chat request: its messages and tools in the model's template.
  * root: the node of the request in j. */

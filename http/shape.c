@@ -265,6 +265,7 @@ shp_prompt_ids(struct prompt *p, const struct fdc_event *ev)
 {
     if (ev->position == 0 && ev->n > 0)
         p->first_id = ev->ids[0];
+    p->n_seen += ev->n;
     add_ids(&p->seen, ev);
 }
 
@@ -273,6 +274,13 @@ shp_ids(const struct gen *g, struct choice *ch, const struct fdc_event *ev)
 {
     if (g->a.return_ids == 1)
         add_ids(&ch->ids, ev);
+}
+
+void
+shp_id(const struct gen *g, struct choice *ch, uint32_t id)
+{
+    if (g->a.return_ids == 1)
+        buf_fmt(&ch->ids, "%s%u", ch->ids.n > 0 ? "," : "", id);
 }
 
 static void
@@ -494,12 +502,20 @@ put_delta(const struct gen *g, struct choice *ch, struct buf *b)
     buf_str(b, "}");
 }
 
+/* Have all ids of the prompt come? They come before the first token of the answer. */
+static int
+has_all_ids(const struct prompt *p)
+{
+    return p->is_accepted && p->n_seen >= p->accepted_tokens;
+}
+
 static void
 end_event(struct gen *g, struct buf *b)
 {
     g->g->met.events++;
     buf_str(b, "}]");
-    if (g->a.is_chat && g->a.return_ids == 1 && !g->prompt[0].seen_is_sent)
+    if (g->a.is_chat && g->a.return_ids == 1 && !g->prompt[0].seen_is_sent &&
+        has_all_ids(&g->prompt[0]))
         put_prompt(g, &g->prompt[0], b);
     if (g->a.continuous_usage) {
         buf_str(b, ",\"usage\":");

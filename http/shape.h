@@ -22,6 +22,7 @@ void shp_prompt_logprobs(const struct gen *g, struct prompt *p, const struct fdc
 /* Handle PROMPT_IDS and IDS. */
 void shp_prompt_ids(struct prompt *p, const struct fdc_event *ev);
 void shp_ids(const struct gen *g, struct choice *ch, const struct fdc_event *ev);
+void shp_id(const struct gen *g, struct choice *ch, uint32_t id);
 /* Put the prompt and its logprobs before the text of all its choices, once. */
 void shp_echo(struct gen *g, struct prompt *p);
 /* Set g->prefix. */

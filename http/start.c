@@ -157,7 +157,7 @@ make_answers(struct gen *g, const struct fdchat_prompt *text, struct problem *ba
         .format = g->model->format,
         .prompt = text->text,
         .prompt_bytes = text->bytes,
-        .tools = tools != NULL ? g->a.j.text + tools->at : NULL,
+        .tools = tools != NULL && !g->a.no_calls ? g->a.j.text + tools->at : NULL,
         .tools_bytes = tools != NULL ? tools->bytes : 0,
         .no_calls = g->a.no_calls };
     char err[FDCHAT_ERR_BYTES] = "";
@@ -330,10 +330,9 @@ read_request(struct gen *g, const struct start *s, struct problem *bad)
      * as text). */
     g->a.p.flags |= FDC_F_PARSE_SPECIAL;
     /* The answer's parser must tell special tokens from text that reads the same:
-     * FDC_F_ALONE makes the daemon send them apart. Daemons that offer files know the
-     * flag. */
-    if (g->face->is_chat && g->model->format != NULL &&
-        (g->model->info.offers & FDC_HAS_FILE) != 0)
+     * FDC_F_ALONE makes the daemon send them apart. It leaves to us which of them show,
+     * so we must know the special ones. */
+    if (g->face->is_chat && g->model->format != NULL && g->model->special != NULL)
         g->a.p.flags |= FDC_F_ALONE;
     return check_prompts(g, bad);
 }

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VOC_HEAD 3 /* u16 bytes, u8 kind */
+#define VOC_HEAD    3 /* u16 bytes, u8 kind */
+#define VOC_SPECIAL 3 /* kind */
 
 static uint16_t
 length(const char *p)
@@ -60,6 +61,29 @@ voc_text(const struct vocab *v, uint32_t id, size_t *ret_n)
 {
     *ret_n = id < v->n ? length(v->file + v->at[id] - VOC_HEAD) : 0;
     return id < v->n ? v->file + v->at[id] : "";
+}
+
+static int
+is_special(const struct vocab *v, uint32_t id)
+{
+    return v->file[v->at[id] - 1] == VOC_SPECIAL;
+}
+
+int
+voc_special(const struct vocab *v, uint32_t **ret, uint32_t *ret_n)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < v->n; i++)
+        n += (uint32_t)is_special(v, i);
+    *ret = malloc(((size_t)n + 1) * sizeof(**ret));
+    *ret_n = 0;
+    if (*ret == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < v->n; i++)
+        if (is_special(v, i))
+            (*ret)[(*ret_n)++] = i;
+    return 0;
 }
 
 void

@@ -17,6 +17,8 @@ struct vocab {
 int voc_take(struct vocab *v, char *file, size_t bytes);
 /* The bytes of a token and their number, which is 0 for an unknown id. */
 const char *voc_text(const struct vocab *v, uint32_t id, size_t *ret_n);
+/* Sets *ret to the ids of special tokens, ascending, malloc()ed. Returns 0; -ENOMEM. */
+int voc_special(const struct vocab *v, uint32_t **ret, uint32_t *ret_n);
 void voc_fini(struct vocab *v);
 
 #endif

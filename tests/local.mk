@@ -600,6 +600,7 @@ GATEWAY_TESTS = \
 	%D%/gateway/G23-page.sh \
 	%D%/gateway/bodies.sh \
 	%D%/gateway/lengths.sh %D%/gateway/odd.sh %D%/gateway/pauses.sh \
+	%D%/gateway/room.sh \
 	%D%/gateway/quickstart.sh \
 	%D%/gateway/loops.sh \
 	%D%/gateway/hang.sh \

@@ -12,3 +12,12 @@ gateway --set chat.template="$(chat_template)" --set chat.special_in_content=par
 py "$gw/g18_special.py" parse || fail "parse: see above"
 gateway_stop
 stop
+# a token that ends the answer is not in its text, whatever parser looks for markers in it
+start --set model.path="$FDD_SRC/conf/models/demo-chat"
+for parser in none hermes gpt-oss; do
+    gateway --set chat.parser=$parser
+    py "$gw/g18_ends.py" >"$dir/ends.$parser" || fail "ends, parser $parser: see above"
+    cmp "$dir/ends.none" "$dir/ends.$parser" || fail "parser $parser: other answers"
+    gateway_stop
+done
+stop

@@ -567,6 +567,16 @@ t_formats(void **state)
         n++;
     }
     assert_true(n >= 25);
+    assert_true(fdchat_format_holds("gpt-oss", "<|return|>", 10));
+    assert_true(fdchat_format_holds("gpt-oss", "<|channel|>", 11));
+    assert_true(fdchat_format_holds("gemma4", "<|\"|>", 5));
+    assert_true(fdchat_format_holds("hermes", "</tool_call>", 12));
+    assert_true(fdchat_format_holds("hermes", "<think>", 7));
+    assert_false(fdchat_format_holds("hermes", "<|im_end|>", 10));
+    assert_false(fdchat_format_holds("hermes", "<|\"|>", 5));
+    assert_false(fdchat_format_holds("hermes", "", 0));
+    assert_false(fdchat_format_holds("no-such", "<think>", 7));
+    assert_false(fdchat_format_holds(NULL, "<think>", 7));
     assert_int_equal(fdchat_answer_new(&o, &a, err), -EINVAL);
     assert_non_null(strstr(err, "no-such"));
     o.format = "hermes";
