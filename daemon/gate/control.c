@@ -364,7 +364,7 @@ ctl_worker_event(struct ctl *ctl, struct wrk *w, uint64_t now_ns)
         }
     }
     if (w->admin_fd >= 0 && rc == 0)
-        wch_del(ctl->watch, w->admin_fd, NULL);
+        wch_del(ctl->watch, w->admin_fd, w);
 }
 
 void

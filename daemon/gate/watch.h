@@ -49,7 +49,8 @@ int wch_add(struct watch *w, int fd, uint32_t events, enum wch_kind kind, void *
 void wch_change(struct watch *w, int fd, uint32_t events, enum wch_kind kind, void *obj);
 /* Call before fd is closed: no event for obj follows, neither from this wait nor from a
  * later one. close() is not enough while a client or a forked process has the same open
- * file. */
+ * file. obj is the one that wch_add() got. With NULL it would also drop the events of the
+ * listening sockets, which come only once. */
 void wch_del(struct watch *w, int fd, const void *obj);
 /* Are there events that were not taken yet? */
 int wch_has_more(const struct watch *w);

@@ -287,6 +287,30 @@ t_many_events(void **state)
     fix_close(&f);
 }
 
+/* A worker ends while a connection waits: that event, which comes once, is not dropped
+ * with the worker's. */
+static void
+t_worker_ends(void **state)
+{
+    struct sockaddr_un sa;
+    socklen_t len;
+    struct fix f;
+    int c;
+
+    (void)state;
+    fix_open(&f, NULL);
+    fix_listen(&f, 4, &sa, &len);
+    c = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    (void)close(f.worker_admin_fd);
+    f.worker_admin_fd = -1;
+    assert_int_equal(connect(c, (struct sockaddr *)&sa, len), 0);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->ses.n, 1);
+    (void)close(c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
 /* The loop was blocked for longer than the time limit of a handshake. */
 static void
 t_stall(void **state)
@@ -323,6 +347,7 @@ main(void)
         cmocka_unit_test(t_no_descriptor),
         cmocka_unit_test(t_backlog),
         cmocka_unit_test(t_many_events),
+        cmocka_unit_test(t_worker_ends),
         cmocka_unit_test(t_stall),
     };
 
