@@ -504,7 +504,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
         gate_piece(g);
         if (until < g->env.until)
             g->env.until = until;
-        ses_reap(&g->ses);
+        ses_reap(&g->ses, 0);
         work++;
     }
     /* CANCELs of this iteration must not wait for the next. */

@@ -134,7 +134,7 @@ ses_end(struct sessions *t, struct ses *s)
 }
 
 void
-ses_reap(struct sessions *t)
+ses_reap(struct sessions *t, int all)
 {
     if (t->clients->n_doomed == 0)
         return;
@@ -142,7 +142,7 @@ ses_reap(struct sessions *t)
         if (t->v[i]->c.st != CLI_DOOMED)
             continue;
         ses_end(t, t->v[i]);
-        if (--t->clients->n_doomed == 0 || env_is_late(t->env))
+        if (--t->clients->n_doomed == 0 || (!all && env_is_late(t->env)))
             return;
     }
     ASSERT(t->clients->n_doomed == 0);
@@ -208,7 +208,7 @@ ses_make_room(struct sessions *t, const struct usr *u)
         (unsigned)u->key, p.best.sessions,
         (unsigned long long)((t->env->now - s->c.t_used) / CLK_S));
     cli_kill(t->clients, &s->c, FDP_E_DISCONNECTED);
-    ses_reap(t);
+    ses_reap(t, 0);
     return 1;
 }
 
@@ -579,7 +579,7 @@ ses_goodbye(struct sessions *t, int code)
             s->c.why = code;
         }
     }
-    ses_reap(t);
+    ses_reap(t, 1);
 }
 
 /* Its ring is not read before this time. */

@@ -93,15 +93,15 @@ void ses_off_done(struct sessions *t);
 /* Takes requests from all rings, each in turn. Returns the number of records and
  * pieces. */
 int ses_poll(struct sessions *t);
-/* Closes killed sessions, a few per call when many end at once; cancels their
- * requests. */
-void ses_reap(struct sessions *t);
+/* Closes killed sessions, a few per call when many end at once; all: without a limit, at
+ * the end of the daemon. Cancels their requests. */
+void ses_reap(struct sessions *t, int all);
 /* Handles handshake deadlines, slow clients and regions to empty. */
 void ses_tick(struct sessions *t);
 /* Sets the state word (FDP_ST_*) of all sessions, and sends an EVENT record if kind !=
  * 0. */
 void ses_announce(struct sessions *t, uint32_t state, uint32_t kind, uint32_t arg);
-/* Sends GOODBYE to all sessions, and closes them. */
+/* Sends GOODBYE to all sessions, and closes them, however long it takes. */
 void ses_goodbye(struct sessions *t, int code);
 /* Raises or lowers sq_need_wakeup of all sessions; raising returns 1 if requests are
  * there already. Rings that are not read before a later time (eager clients) do not

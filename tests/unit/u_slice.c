@@ -3,7 +3,8 @@
 /*
  * Time bounds an iteration of the gate's loop: an iteration that is late does one piece
  * of each phase, and the next goes on where it stopped. Here every iteration is late,
- * since its begin is set to the first nanosecond of the clock.
+ * since its begin is set to the first nanosecond of the clock. The end of the daemon is
+ * not bounded.
  */
 #include "config.h"
 
@@ -197,6 +198,28 @@ t_reap(void **state)
     fix_close(&f);
 }
 
+/* At the end of the daemon there is no next iteration: all sessions get the reason. */
+static void
+t_goodbye(void **state)
+{
+    struct fix f;
+    struct fcl c[N];
+
+    (void)state;
+    fix_open(&f, NULL);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(fcl_open(&f, &c[i], UID, NULL), FDP_OK);
+    f.g->env.until = 1;
+    life_stop_now(&f.g->life, 0);
+    assert_int_equal(f.g->ses.n, 0);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(fcl_state(&c[i]), FDP_ST_GOODBYE);
+        assert_int_equal(fcl_reason(&c[i]), -FDP_E_DRAINING);
+        fcl_close(&c[i]);
+    }
+    fix_close(&f);
+}
+
 /* ---- held records, limited by counts ------------------------------------------- */
 
 #define HELD 9000u /* slots for each client, more than its ring has */
@@ -316,6 +339,7 @@ main(void)
         cmocka_unit_test(t_grow),
         cmocka_unit_test(t_send),
         cmocka_unit_test(t_reap),
+        cmocka_unit_test(t_goodbye),
         cmocka_unit_test(t_unhold),
         cmocka_unit_test(t_old),
     };
