@@ -132,20 +132,22 @@ rly_note_other(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 }
 
 /* Updates the request from its record. Returns its output tokens, RLY_BROKEN or
- * RLY_KNOWN. A sample's text comes after its ids. */
+ * RLY_KNOWN. A sample's text comes after its ids; DETOKENIZE has no ids. */
 static inline uint32_t
 rly_note(const struct reqs *rs, struct jreq *r, const struct fdp_rec *rec)
 {
     uint32_t n_tok;
 
-    if (rec->type == FDP_T_IDS && rec->len % 4 == 0)
+    if (rec->type == FDP_T_IDS && rec->len % 4 == 0) {
         n_tok = rec->len / 4;
-    else if (rec->type == FDP_T_TEXT)
+    } else if (rec->type == FDP_T_TEXT) {
+        r->told |= JNL_TOLD_OUTPUT;
         return 0;
-    else if (rec->type == FDP_T_TOKENS && rly_is_tokens(rec, &n_tok))
-        ;
-    else if ((n_tok = rly_note_other(rs, r, rec)) == 0 || n_tok >= RLY_KNOWN)
-        return n_tok;
+    } else if (rec->type != FDP_T_TOKENS || !rly_is_tokens(rec, &n_tok)) {
+        n_tok = rly_note_other(rs, r, rec);
+        if (n_tok == 0 || n_tok >= RLY_KNOWN)
+            return n_tok;
+    }
     r->n_out += n_tok;
     if (r->t_first == 0) {
         r->t_first = rs->env->now;

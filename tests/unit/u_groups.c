@@ -369,6 +369,46 @@ t_moved(void **state)
     fix_close(&f);
 }
 
+/* Text that was sent back is output, too: it does not begin again elsewhere. */
+static void
+t_moved_text(void **state)
+{
+    unsigned char b[FDP_ITEM_SPAN(8)] __attribute__((aligned(8)));
+    static const uint32_t ids[2] = { 1, 2 };
+    struct fdp_req q = { .op = FDP_OP_DETOKENIZE, .n = 1 };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    begin(&f, NULL, &c);
+    for (q.tag = 1; q.tag <= 2; q.tag++) {
+        uint64_t id, other;
+        uint32_t g;
+        int code = 0;
+
+        fcl_send(&c, &q, b, fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, sizeof(ids)), 0);
+        fix_step(&f, 0);
+        g = taken(&f, &id);
+        assert_true(g < N);
+        if (q.tag == 2)
+            fix_wsend(&f, id, FDP_T_TEXT, "text", 4);
+        fix_step(&f, 0);
+        fix_die(&f, SIGKILL_STATUS);
+        fix_step(&f, 0);
+        assert_int_equal(cnt_get(&f.g->env.cnt->requests_moved), 1);
+        if (q.tag == 1) {
+            assert_true(taken(&f, &other) < N && other == id);
+            fix_wdone(&f, id);
+            fix_step(&f, 0);
+        } else {
+            assert_int_equal(count(&c, FDP_T_ERROR, 2, &code), 1);
+            assert_int_equal(code, FDP_E_GPU_RESET);
+        }
+        assert_int_equal(f.g->jnl.n_open, 0);
+    }
+    end(&f, &c);
+}
+
 /* A killed worker may write until it is dead: no client gets that, and it ends nothing. */
 static void
 t_late_records(void **state)
@@ -989,6 +1029,7 @@ main(void)
         cmocka_unit_test(t_prefix),
         cmocka_unit_test(t_samples),
         cmocka_unit_test(t_moved),
+        cmocka_unit_test(t_moved_text),
         cmocka_unit_test(t_late_records),
         cmocka_unit_test(t_moves_end),
         cmocka_unit_test(t_moved_deadline),
