@@ -245,6 +245,12 @@ cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_er
 
 /* ---- publishing -------------------------------------------------------------- */
 
+void
+cli_wake_thread(const struct client *c)
+{
+    (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
 static void
 cli_wake(struct clients *k, struct client *c)
 {
@@ -252,7 +258,7 @@ cli_wake(struct clients *k, struct client *c)
     uint32_t how = fdr_flag_check(c->p_cq_wait);
 
     if (how == FDP_WAIT_FUTEX) {
-        (void)syscall(SYS_futex, c->cq.p_tail, FUTEX_WAKE, 1, NULL, NULL, 0);
+        cli_wake_thread(c);
         cnt_add(&k->env->cnt->wakes_futex, 1);
     } else if (how == FDP_WAIT_FD) {
         /* A full socket has an unread wake-up already. */

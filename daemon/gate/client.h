@@ -122,6 +122,8 @@ cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_er
 /* Moves held records to the rings, publishes, wakes. Returns 1 if more can still be
  * moved. */
 int cli_flush(struct clients *k);
+/* Wakes one thread that sleeps on c's completion cursor; reads nothing of c's. */
+void cli_wake_thread(const struct client *c);
 /* Drops c's held and unpublished records. */
 void cli_drop(struct clients *k, struct client *c);
 /* Gives back chunks of clients that have ended; all: without a limit, at the end of the

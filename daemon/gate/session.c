@@ -100,8 +100,9 @@ ses_unlist(struct sessions *t, struct ses *s)
     cnt_set(&t->env->cnt->sessions, t->n);
 }
 
-/* Tells the client that no further records come. Only stores and a wake-up: the client
- * may have written anything to its memory. */
+/* Tells the client that no further records come. Only stores and wake-ups: the client may
+ * have written anything to its memory. So how it waits is not read, and it is woken in
+ * both ways. */
 static void
 ses_say_goodbye(struct ses *s)
 {
@@ -113,6 +114,7 @@ ses_say_goodbye(struct ses *s)
     }
     fdr_store_relaxed(&st->reason, (uint32_t)-s->c.why);
     fdr_store_release(&st->state, FDP_ST_GOODBYE);
+    cli_wake_thread(&s->c);
     (void)send(s->c.fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /* A client may park thousands of threads on its completion cursor: the daemon
- * wakes one, and pays for one. */
+ * wakes one, and pays for one. The end of its session wakes one, too. */
 #include "config.h"
 
 #include <setjmp.h>
@@ -37,6 +37,20 @@ sleeper(void *arg)
     return NULL;
 }
 
+/* Lets n threads of the client sleep on its cursor. */
+static void
+park(const struct fcl *c, pthread_t *th, uint32_t n)
+{
+    n_begun = n_woken = 0;
+    word = (const uint32_t *)(const void *)(c->d2c + FDP_D2C_CQ_TAIL);
+    seen = fdr_load_acquire(word);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(pthread_create(&th[i], NULL, sleeper, NULL), 0);
+    while (__atomic_load_n(&n_begun, __ATOMIC_RELAXED) < n)
+        clk_sleep_ns(CLK_MS);
+    clk_sleep_ns(200 * CLK_MS); /* asleep now */
+}
+
 static void
 t_one(void **state)
 {
@@ -49,13 +63,7 @@ t_one(void **state)
     (void)state;
     fix_open(&f, NULL);
     assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
-    word = (const uint32_t *)(const void *)(c.d2c + FDP_D2C_CQ_TAIL);
-    seen = fdr_load_acquire(word);
-    for (int i = 0; i < N; i++)
-        assert_int_equal(pthread_create(&th[i], NULL, sleeper, NULL), 0);
-    while (__atomic_load_n(&n_begun, __ATOMIC_RELAXED) < N)
-        clk_sleep_ns(CLK_MS);
-    clk_sleep_ns(200 * CLK_MS); /* asleep now */
+    park(&c, th, N);
     fdr_flag_raise((uint32_t *)(void *)(c.c2d + FDP_C2D_CQ_WAIT), FDP_WAIT_FUTEX);
     fcl_req(&q, FDP_OP_PING, 1);
     q.max_new = 0;
@@ -65,6 +73,26 @@ t_one(void **state)
     for (int i = 0; i < N; i++)
         assert_int_equal(pthread_join(th[i], NULL), 0);
     assert_int_equal(n_woken, 1);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
+/* No record comes at the end of the session, and the cursor stays as it is. */
+static void
+t_goodbye(void **state)
+{
+    struct fix f;
+    struct fcl c;
+    pthread_t th;
+
+    (void)state;
+    fix_open(&f, NULL);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    park(&c, &th, 1);
+    ses_goodbye(&f.g->ses, FDP_E_DRAINING);
+    assert_int_equal(pthread_join(th, NULL), 0);
+    assert_int_equal(n_woken, 1);
+    assert_int_equal(fcl_state(&c), FDP_ST_GOODBYE);
     fcl_close(&c);
     fix_close(&f);
 }
@@ -103,7 +131,11 @@ t_room(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(t_one), cmocka_unit_test(t_room) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(t_one),
+        cmocka_unit_test(t_goodbye),
+        cmocka_unit_test(t_room),
+    };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
