@@ -299,6 +299,14 @@ take_slots(struct fdc *s, uint32_t n)
     return (int)taken;
 }
 
+/* An event loop may rely on the thread that drains: see fdc_dispatch(). */
+static void
+tell_loop(struct fdc *s)
+{
+    if (s->fd_armed && s->n_ready)
+        fdc__signal_local(s);
+}
+
 int
 fdc__drain(struct fdc *s)
 {
@@ -326,8 +334,10 @@ fdc__drain(struct fdc *s)
         if (n == 0)
             break;
         total += (uint32_t)taken;
-        if (budget <= (uint32_t)n)
+        if (budget <= (uint32_t)n) {
+            tell_loop(s);
             return (int)total;
+        }
         budget -= (uint32_t)n;
     }
     if (s->dead || s->re.down)
@@ -341,8 +351,7 @@ fdc__drain(struct fdc *s)
     } else if (s->eof) {
         fdc__die(s, FDP_E_DISCONNECTED);
     }
-    if (s->fd_armed && s->n_ready)
-        fdc__signal_local(s);
+    tell_loop(s);
     return s->dead ? s->dead : (int)total;
 }
 

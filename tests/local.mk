@@ -31,6 +31,7 @@ UNIT_TESTS = \
 	%D%/unit/u_client_lies \
 	%D%/unit/u_client_tokens \
 	%D%/unit/u_client_loop \
+	%D%/unit/u_client_parked \
 	%D%/unit/u_client_room \
 	%D%/unit/u_client_reconnect \
 	%D%/unit/u_abi \
@@ -283,6 +284,7 @@ tests_unit_u_client_room_SOURCES = %D%/unit/u_client_room.c %D%/unit/client_fixt
 tests_unit_u_client_reconnect_SOURCES = %D%/unit/u_client_reconnect.c %D%/unit/client_fixture.h $(MOCK_GATE)
 tests_unit_u_client_tokens_SOURCES = %D%/unit/u_client_tokens.c $(MOCK_GATE)
 tests_unit_u_client_loop_SOURCES = %D%/unit/u_client_loop.c $(MOCK_GATE)
+tests_unit_u_client_parked_SOURCES = %D%/unit/u_client_parked.c %D%/unit/client_fixture.h $(MOCK_GATE)
 tests_unit_u_cgroup_SOURCES = %D%/unit/u_cgroup.c $(TMP_FIXTURE)
 tests_unit_u_devlock_SOURCES = %D%/unit/u_devlock.c $(TMP_FIXTURE)
 tests_unit_u_param_SOURCES = %D%/unit/u_param.c $(PARAM_FIXTURE)
@@ -463,6 +465,7 @@ tests_unit_u_client_room_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_reconnect_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_tokens_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_client_loop_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
+tests_unit_u_client_parked_LDADD = $(CLIENT_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_where_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_top_LDADD = $(FDTOOLS_LIBS) $(CMOCKA_LIBS)
 tests_unit_u_doctor_SOURCES = %D%/unit/u_doctor.c $(DOCTOR_FIXTURE)
