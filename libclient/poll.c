@@ -466,6 +466,8 @@ wait_parked(struct fdc *s, enum wait_kind kind, uint64_t deadline)
     s->parked = 0;
     if (eof)
         s->eof = 1;
+    if (s->re.down) /* an event loop could not open the session again meanwhile */
+        fdc__signal_loop(s);
     /* An event loop may rely on this thread to drain: see fdc_dispatch(). */
     if (!fdc__arm(s))
         (void)fdc__drain(s);

@@ -379,7 +379,7 @@ fdc__revive(struct fdc *s)
     if (s->re.dialing || fdc__now() < s->re.next)
         return;
     if (s->re.down) {
-        if (s->parked) /* on the old ring; it was woken */
+        if (s->parked) /* on the old ring; it was woken, and signals event loops */
             return;
         reopen(s);
     }
