@@ -188,8 +188,8 @@ void fdc__fill_op(struct fdp_req *slot, uint16_t op, uint32_t flags);
 int fdc__blob_bytes(const struct fdc *s, const struct blob *b, uint32_t *ret_bytes);
 void fdc__write_items(const struct blob *b, unsigned char *dst, uint32_t bytes);
 /* mtx_sq held. Writes a request and its items, of span bytes (b may be NULL with 0), to
- * the ring. E_FULL; E_PROTO: sq_head is impossible. fdc__publish() makes it visible to
- * the daemon. */
+ * the ring. E_FULL; E_ARENA: the arena is smaller than span; E_PROTO: sq_head is
+ * impossible. fdc__publish() makes it visible to the daemon. */
 int fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);
 void fdc__publish(struct fdc *s);
 int fdc__push(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t span);

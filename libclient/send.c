@@ -259,8 +259,8 @@ fdc__put(struct fdc *s, struct fdp_req *slot, const struct blob *b, uint32_t spa
         if (fdr_prod_room(&s->sq, s->sq.n_slot) < 0)
             return FDP_E_PROTO;
         arena_retire(s);
-        if (!arena_take(s, span, &off, &cost))
-            return FDP_E_FULL;
+        if (!arena_take(s, span, &off, &cost)) /* the next daemon's may be smaller */
+            return span > s->a_size ? FDP_E_ARENA : FDP_E_FULL;
     }
     if (span) {
         struct item_writer w = { .dst = s->arena + off, .cap = span };

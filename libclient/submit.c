@@ -225,6 +225,13 @@ send_small(struct fdc *s, struct sub *u)
     return rc;
 }
 
+static int
+explain_arena(const struct fdc *s, const struct fdc_submit_opts *o, uint32_t span)
+{
+    return fdc__explain(o, FDP_E_ARENA, "the request takes %u bytes, must be at most %u",
+        span, __atomic_load_n(&s->a_size, __ATOMIC_RELAXED));
+}
+
 /* Fills u from the program's parameters. */
 static int
 describe(struct fdc *s, struct sub *u, const struct ask *a)
@@ -239,8 +246,7 @@ describe(struct fdc *s, struct sub *u, const struct ask *a)
     fdc__fill_slot(&u->slot, FDP_OP_SUBMIT, &a->p, &a->o);
     rc = fdc__sub_init(s, u, a->o.user_ptr);
     if (rc == FDP_E_ARENA)
-        return fdc__explain(&a->o, rc, "the request takes %u bytes, must be at most %u",
-            u->span, s->a_size);
+        return explain_arena(s, &a->o, u->span);
     if (rc || s->re.ms == 0 || a->o.no_resume || a->p.n != 1 || a->p.best_of > 1)
         return rc;
     pthread_mutex_lock(&s->mtx);
@@ -297,7 +303,8 @@ submit_prompt(struct fdc *s, int type, const void *data, size_t n_bytes,
         return rc;
     if ((u.span > SMALL_BYTES || send_small(s, &u)) &&
         fdc__send(s, &u, 1, a.o.submit_timeout_ms, &rc) < 0)
-        return explain_full(s, &a.o, rc);
+        return rc == FDP_E_ARENA ? explain_arena(s, &a.o, u.span)
+                                 : explain_full(s, &a.o, rc);
     *ret_req = u.r;
     return 0;
 }

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/client_fixture.h"
@@ -244,6 +245,49 @@ t_loop(void **state)
     end(f);
 }
 
+/* Ends f's gate and lets another one answer at its socket. */
+static void
+replace_gate(struct fix *f, struct mock *m)
+{
+    uint32_t flags = 0;
+
+    mock_start(m);
+    mock_stop(&f->m);
+    while (!(flags & FDC_S_RECONNECTING))
+        assert_int_equal(fdc_state(f->s, &flags), 0);
+    assert_int_equal(mkdir(f->m.dir, 0700), 0);
+    assert_int_equal(symlink(m->path, f->m.path), 0);
+}
+
+/* A request is too large for the next daemon's arena, which is smaller. */
+static void
+t_smaller_arena(void **state)
+{
+    static char big[20000];
+    char why[160] = "";
+    struct fix *f = *state;
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .submit_timeout_ms = 3000,
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
+    struct seen v;
+    struct mock m;
+    fdc_req_t *r;
+
+    mock_init(&m);
+    m.arena_bytes = 4096;
+    begin(f, 20000);
+    replace_gate(f, &m);
+    assert_int_equal(fdc_submit_text(f->s, big, sizeof(big), NULL, &o, &r), FDC_E_ARENA);
+    assert_non_null(strstr(why, "20008 bytes, must be at most 4096"));
+    v = finish(submit(f, "fast", 1, 0));
+    is_whole(&v);
+    fdc_close(f->s);
+    mock_stop(&m);
+    unlink(f->m.path);
+    rmdir(f->m.dir);
+}
+
 static void *
 reader(void *arg)
 {
@@ -307,6 +351,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop), T(t_threads) };
+        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop), T(t_smaller_arena),
+        T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
