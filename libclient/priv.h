@@ -120,6 +120,7 @@ struct fdc {
     uint32_t *cq_wait;
     const struct fdp_state *state;
     uint64_t spin_ns;
+    uint64_t next_look; /* by the coarse clock: when a poll next looks for a hang-up */
     uint32_t max_unread;
     uint32_t flags; /* FDC_S_* */
     uint8_t parked; /* PARKED, PARKED_ANY: for any request */

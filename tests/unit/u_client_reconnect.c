@@ -188,6 +188,44 @@ t_ends(void **state)
     end(f);
 }
 
+/* A program that never waits notices that the daemon was killed. */
+static void
+polls(struct fix *f, int any, uint32_t reconnect_ms)
+{
+    struct fdc_event ev = FDC_EVENT_INIT;
+    fdc_req_t *r, *ready;
+    uint32_t n = 0;
+    int rc;
+
+    begin(f, reconnect_ms);
+    r = submit(f, "hold", 1, 0);
+    assert_int_equal(fdc_next(r, &ev, 5000), 1);
+    mock_stop(&f->m);
+    while ((rc = any ? fdc_wait_any(f->s, &ready, 0) : fdc_next(r, &ev, 0)) == FDC_E_AGAIN) {
+        assert_true(++n < 10000);
+        usleep(1000);
+    }
+    assert_int_equal(rc, 1);
+    if (any)
+        assert_int_equal(fdc_next(r, &ev, 0), 1);
+    assert_int_equal(ev.type, FDC_T_ERROR);
+    assert_int_equal(ev.error->code, FDC_E_DISCONNECTED);
+    fdc_req_free(r);
+    fdc_close(f->s);
+}
+
+static void
+t_polls(void **state)
+{
+    struct fix *f = *state;
+
+    polls(f, 0, 0);
+    mock_init(&f->m);
+    polls(f, 1, 0);
+    mock_init(&f->m);
+    polls(f, 0, 300);
+}
+
 /* No daemon is there within reconnect_ms. */
 static void
 t_gives_up(void **state)
@@ -351,7 +389,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_gives_up), T(t_loop), T(t_smaller_arena),
+        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_loop), T(t_smaller_arena),
         T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
