@@ -257,35 +257,43 @@ egr_is_alone(const struct egress *g, const struct req *r, uint32_t id,
         tok_id_bytes(g->cfg.tok, id, ret, ret_n, &flags) == 0 && flags != 0;
 }
 
-/* Before a separate token all earlier text is sent; no stop string matches across it. */
-static void
+/* Before a separate token all earlier text is sent; no stop string matches across it.
+ * Returns the stop string that the text held back completes, or -1. */
+static int
 egr_before_alone(struct egress *g, const struct req *r, unsigned sample, int quiet)
 {
     struct req_choice *ch = &r->choices[sample];
-    size_t n = egr_unfinished(g, r, sample);
+    int hit = egr_text(g, r, sample, egr_unfinished(g, r, sample), quiet);
 
-    egr_text_add(g, r, sample, g->buf, n, quiet);
+    if (hit >= 0)
+        return hit;
     if (quiet)
         egr_text_send(g, r, sample, 0, 1);
     else
         egr_flush(g, r, sample, 0);
     fin_init(&ch->fin);
+    return -1;
 }
 
-static void
+/* Sends a token separately, unless the text before it completes a stop string. Returns
+ * that stop string, or -1. */
+static int
 egr_alone(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
     const uint8_t *name, size_t n)
 {
     struct req_choice *ch = &r->choices[sample];
     struct fdp_special *sp;
+    int hit = egr_before_alone(g, r, sample, 0);
 
-    egr_before_alone(g, r, sample, 0);
+    if (hit >= 0)
+        return hit;
     if (n > FDP_REC_MAX_LEN - sizeof(*sp))
         n = FDP_REC_MAX_LEN - sizeof(*sp);
     sp = egr_claim(g, r->id, FDP_T_SPECIAL, ch->shown, ch->n_got, sizeof(*sp) + n);
     *sp = (struct fdp_special){ .id = id, .n_text = (uint32_t)n };
     memcpy(sp + 1, name, n);
     ch->n_sent = ch->n_got + 1;
+    return -1;
 }
 
 /* ---- repetition ------------------------------------------------------------------- */
@@ -318,14 +326,18 @@ egr_close(struct egress *g, struct req *r, unsigned sample, struct fdp_choice_en
     struct req_choice *ch = &r->choices[sample];
     int failed = end.finish == FDP_FIN_ERROR;
     struct fdp_choice_end *ce;
-    size_t n = 0;
+    int hit = -1;
 
     ASSERT(!ch->closed && r->n_open > 0);
     /* A program may continue output that an error cut off, by PRIOR_IDS: so text that the
      * next token could still change is not sent then. */
     if (end.stop_str < 0 && !failed)
-        n = egr_unfinished(g, r, sample);
-    egr_text_add(g, r, sample, g->buf, n, 0);
+        hit = egr_text(g, r, sample, egr_unfinished(g, r, sample), 0);
+    if (hit >= 0) { /* in text held back until now */
+        end.finish = FDP_FIN_STOP;
+        end.stop_id = -1;
+        end.stop_str = hit;
+    }
     egr_flush(g, r, sample, failed ? egr_keeps(r, sample) : 0);
     end.n_tokens = ch->n_got;
     end.n_reasoning = (uint32_t)ch->reason.n;
@@ -385,10 +397,11 @@ egr_looks_at_each(const struct req *r)
     return r->repetition.count != 0 || r->rules != NULL || (r->p.flags & FDP_F_ALONE) != 0;
 }
 
-/* Examines a token. Returns 1 if it was sent separately. */
+/* Examines a token. Returns 1 if it is a separate one: it was sent, unless *ret_hit is the
+ * stop string that the text before it completes. */
 static __attribute__((noinline)) int
 egr_look(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
-    int *ret_repeats)
+    int *ret_repeats, int *ret_hit)
 {
     struct req_choice *ch = &r->choices[sample];
     const uint8_t *name = NULL;
@@ -397,7 +410,7 @@ egr_look(struct egress *g, const struct req *r, unsigned sample, uint32_t id,
 
     *ret_repeats = egr_repeats(r, sample, ch->n_got);
     if (alone)
-        egr_alone(g, r, sample, id, name, n);
+        *ret_hit = egr_alone(g, r, sample, id, name, n);
     if (r->rules != NULL)
         rls_took(r->rules, &ch->reason, id);
     return alone;
@@ -411,7 +424,7 @@ egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t 
     int repeats = 0, alone = 0, hit = -1, ends;
 
     if (r->looked_at)
-        alone = egr_look(g, r, sample, id, &repeats);
+        alone = egr_look(g, r, sample, id, &repeats, &hit);
     ch->n_got++;
     if (!alone)
         hit = egr_push(g, r, sample, id, done);
@@ -452,10 +465,8 @@ egr_prime_text(struct egress *g, const struct req *r, unsigned sample, int32_t i
     size_t n;
     int hit;
 
-    if (egr_is_alone(g, r, r->ids[i], &name, &n)) {
-        egr_before_alone(g, r, sample, 1);
-        return -1;
-    }
+    if (egr_is_alone(g, r, r->ids[i], &name, &n))
+        return egr_before_alone(g, r, sample, 1);
     if (egr_is_hidden_stop(r, i))
         return -1;
     hit = egr_text(g, r, sample, dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes), 1);

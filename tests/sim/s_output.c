@@ -185,8 +185,10 @@ apart(const struct sim *s, const struct sim_req *r, struct apart *a)
         a->ids[a->n_tok++] = id;
         was = a->n_text;
         if (id >= RUN_NULL_BOS) {
-            a->n_special++;
             a->n_text += (uint32_t)dtk_finish(&d, (uint8_t *)a->text + was, 8);
+            if (apart_stop(r, a, was))
+                return;
+            a->n_special++;
             a->run = a->n_text;
         } else if (!stop || shows) {
             a->n_text += (uint32_t)dtk_push(&d, id, (uint8_t *)a->text + was, 8);
@@ -194,7 +196,9 @@ apart(const struct sim *s, const struct sim_req *r, struct apart *a)
                 return;
         }
     }
-    a->n_text += (uint32_t)dtk_finish(&d, (uint8_t *)a->text + a->n_text, 8);
+    was = a->n_text;
+    a->n_text += (uint32_t)dtk_finish(&d, (uint8_t *)a->text + was, 8);
+    (void)apart_stop(r, a, was);
 }
 
 static struct sim_req *

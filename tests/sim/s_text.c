@@ -21,8 +21,6 @@
 struct ref {
     uint32_t ids[MAX_OUT], n; /* all expected tokens */
     size_t at[MAX_OUT + 1];   /* bytes of text after n tokens */
-    size_t n_body;            /* bytes without the replacement mark of an
-                               * unfinished character */
     char text[MAX_OUT * 4];
     int stop;       /* the last token is a stop id */
     uint32_t n_tok; /* tokens delivered */
@@ -48,7 +46,6 @@ ref_chain(const struct sim *s, const struct sim_req *r, struct ref *f)
             n += dtk_push(&d, prev, (uint8_t *)f->text + n, sizeof(f->text) - n);
         f->at[f->n] = n;
     }
-    f->n_body = n;
     f->at[f->n] += dtk_finish(&d, (uint8_t *)f->text + n, sizeof(f->text) - n);
 }
 
@@ -59,7 +56,7 @@ ref_stop(const struct sim_req *r, struct ref *f)
     f->n_tok = f->n;
     f->n_text = f->at[f->n];
     f->stop_str = -1;
-    for (size_t end = 1; end <= f->n_body; end++) {
+    for (size_t end = 1; end <= f->at[f->n]; end++) {
         size_t best = 0;
 
         for (uint32_t k = 0; k < r->n_stop_text; k++) {

@@ -22,6 +22,7 @@
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/runner.h"
 #include "daemon/worker/tokenizer.h"
+#include "tests/tok_fixture.h"
 
 struct fix {
     struct lnk_seg *seg;
@@ -47,11 +48,10 @@ no_room(void *arg)
 }
 
 static struct fix *
-fix_new(void)
+fix_with(struct tok *tok)
 {
     struct fix *f = mem_aligned(128, sizeof(*f));
     struct egr_cfg c;
-    char err[256] = "";
 
     assert_int_equal(lnk_create(NULL, 1, &f->seg, &f->fd), 0);
     lnk_init_gate(&f->gate, f->seg, -1);
@@ -61,7 +61,7 @@ fix_new(void)
     assert_int_equal(que_init(&f->q_stop, 64, NULL), 0);
     assert_int_equal(que_init(&f->q_freed, 64, NULL), 0);
     assert_int_equal(req_pool_init(&f->rp, 4), 0);
-    assert_int_equal(ntk_load(&f->tok, err, sizeof(err)), 0);
+    f->tok = tok;
     c = (struct egr_cfg){ .lnk = &f->worker,
         .q_ing = &f->q_ing,
         .q_eng = &f->q_eng,
@@ -73,6 +73,16 @@ fix_new(void)
         .wait_room = no_room };
     f->g = egr_new(&c);
     return f;
+}
+
+static struct fix *
+fix_new(void)
+{
+    char err[256] = "";
+    struct tok *tok;
+
+    assert_int_equal(ntk_load(&tok, err, sizeof(err)), 0);
+    return fix_with(tok);
 }
 
 static void
@@ -750,6 +760,92 @@ token_texts_are_cut(void **state)
     tok_free(tok);
 }
 
+/* ---- stop strings in text held back -------------------------------------------- */
+
+/* A tokenizer of bytes that are decoded together: a text, a line feed and an end. */
+static struct tok *
+byte_tokens(void)
+{
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":2,\"content\":\"</s>\",\"special\":true}],"
+        "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},"
+        "{\"type\":\"Fuse\"}]},\"model\":{\"type\":\"BPE\",\"merges\":[],"
+        "\"vocab\":{\"a\":0,\"<0x0A>\":1,\"</s>\":2}}}";
+    struct tok *tok = NULL;
+    char err[512];
+
+    if (load_bytes("tokenizer.json", json, strlen(json), &tok, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    return tok;
+}
+
+/* Checks the end of a sample that a stop string in held-back text ends, and its text. */
+static void
+held_text_stops(unsigned flags, int32_t last, int32_t done, const char *text)
+{
+    struct fix *f = fix_with(byte_tokens());
+    struct req *r = make(f, FDP_F_TEXT | flags, 8, "\n", 1);
+    struct fdp_choice_end ce = { .n_tokens = 0 };
+    char got[16] = "";
+    uint32_t n_ids = 0;
+
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    send_token(f, r, 0, 0, 0, FDK_DONE_NO);
+    send_token(f, r, 0, 1, 1, last < 0 ? done : FDK_DONE_NO);
+    if (last >= 0)
+        send_token(f, r, 0, 2, last, done);
+    take(f);
+    for (int i = 0; i < f->n; i++) {
+        struct fdp_tokens t = { .n_ids = (uint16_t)(f->rec[i].len / 4) };
+        const unsigned char *at = f->body[i];
+
+        assert_int_not_equal(f->types[i], FDP_T_SPECIAL);
+        if (f->types[i] == FDP_T_TOKENS) {
+            memcpy(&t, at, sizeof(t));
+            at += sizeof(t) + 4u * t.n_ids;
+        } else if (f->types[i] == FDP_T_TEXT) {
+            t = (struct fdp_tokens){ .n_text = (uint16_t)f->rec[i].len };
+        } else if (f->types[i] != FDP_T_IDS) {
+            continue;
+        }
+        n_ids += t.n_ids;
+        assert_true(strlen(got) + t.n_text < sizeof(got));
+        strncat(got, (const char *)at, t.n_text);
+    }
+    assert_string_equal(got, text);
+    assert_int_equal(f->types[f->n - 1], FDP_T_CHOICE_END);
+    memcpy(&ce, f->body[f->n - 1], sizeof(ce));
+    assert_int_equal(ce.finish, FDP_FIN_STOP);
+    assert_int_equal(ce.stop_str, 0);
+    assert_int_equal(ce.stop_id, -1);
+    assert_int_equal(ce.n_tokens, last < 0 ? 2 : 3);
+    assert_int_equal(n_ids, ce.n_tokens);
+    assert_int_equal(que_recheck(&f->q_stop), done == FDK_DONE_NO);
+    fix_free(f);
+}
+
+/* Regression: a byte token is held back until another token, or the end, comes. A stop
+ * string in the text that the end released stayed in the text and was not reported. */
+static void
+held_text_has_stop(void **state)
+{
+    (void)state;
+    held_text_stops(0, 2, FDK_DONE_STOP, "a");
+    held_text_stops(0, -1, FDK_DONE_LENGTH, "a");
+    held_text_stops(FDP_F_KEEP_STOP, -1, FDK_DONE_LENGTH, "a\n");
+}
+
+/* Regression: nor did it end a sample before a token that is sent separately. */
+static void
+held_text_has_stop_before_alone(void **state)
+{
+    (void)state;
+    held_text_stops(FDP_F_ALONE, 2, FDK_DONE_NO, "a");
+    held_text_stops(FDP_F_ALONE, 2, FDK_DONE_STOP, "a");
+    held_text_stops(FDP_F_ALONE | FDP_F_KEEP_STOP, 2, FDK_DONE_NO, "a\n");
+}
+
 int
 main(void)
 {
@@ -768,6 +864,8 @@ main(void)
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
         cmocka_unit_test(token_texts_are_cut),
+        cmocka_unit_test(held_text_has_stop),
+        cmocka_unit_test(held_text_has_stop_before_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
