@@ -370,6 +370,8 @@ run(struct worker *w)
     set_phase(w, LNK_PH_LOAD);
     confine(w);
     rc = wrk_load(w, err, sizeof(err));
+    if (rc != 0 && w->wp != NULL)
+        wts_load_stop(w->wp); /* readers in the background use the rings */
     confine_more(w);
     if (rc != 0)
         return fail(w, rc, err);
