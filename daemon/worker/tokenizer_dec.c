@@ -11,8 +11,9 @@
 
 #define DEC_BYTE 0x80000000u /* flag in tok_dec_text.n: a byte, not a text */
 /* Most bytes that one byte of a run becomes; detok.c makes room for them. */
-#define DEC_GROWTH    3u
-#define DEC_MAX_BYTES (16u * BPE_MAX_TOKEN_BYTES)
+#define DEC_GROWTH 3u
+/* A token's text; its length is sent with 16 bits (files.c). */
+#define DEC_MAX_BYTES (16u * BPE_MAX_TOKEN_BYTES - 1)
 
 enum dec_kind {
     DEC_REPLACE,

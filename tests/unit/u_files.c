@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "daemon/worker/null_tok.h"
 #include "daemon/worker/runner.h"
 #include "daemon/worker/tokenizer.h"
+#include "tests/tok_fixture.h"
 #include "tests/unit/tmp_fixture.h"
 
 static const char *
@@ -154,6 +156,51 @@ t_vocabulary(void **state)
     tok_free(tok);
 }
 
+/* Loads a tokenizer whose only token decodes to 65,520 + n bytes. */
+static int
+long_token(int n, struct tok **ret, char *err, size_t err_bytes)
+{
+    char json[8192], a[4096], b[17];
+    int len;
+
+    memset(a, 'a', sizeof(a) - 1);
+    a[sizeof(a) - 1] = '\0';
+    memset(b, 'b', sizeof(b));
+    len = snprintf(json, sizeof(json),
+        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":["
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"%.16s\"},"
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\"b\"},\"content\":\"%.*s\"}]},"
+        "\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"%sb\":0}}}",
+        a, n, b, a);
+    return load_bytes("tokenizer.json", json, (size_t)len, ret, err, err_bytes);
+}
+
+/* Regression: the length of a token of 65,536 bytes was sent as 0, so that all ids after
+ * it got wrong bytes. */
+static void
+t_longest_token(void **state)
+{
+    const struct fil_file *f;
+    struct tok *tok = NULL;
+    struct files *fs;
+    char err[512];
+    uint16_t n;
+
+    (void)state;
+    assert_int_equal(long_token(15, &tok, err, sizeof(err)), 0);
+    assert_int_equal(fil_load("", "", tok, 1, &fs), 0);
+    f = fil_find(fs, "vocabulary", 10);
+    assert_int_equal(f->n, 3 + UINT16_MAX);
+    memcpy(&n, f->bytes, sizeof(n));
+    assert_int_equal(n, UINT16_MAX);
+    fil_free(fs);
+    tok_free(tok);
+    tok = NULL;
+    assert_int_equal(long_token(16, &tok, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "65536 bytes of the token of id 0, more than the 65535"));
+    assert_null(tok);
+}
+
 int
 main(void)
 {
@@ -161,6 +208,7 @@ main(void)
         cmocka_unit_test_setup_teardown(t_folders, tmp_make, tmp_drop),
         cmocka_unit_test_setup_teardown(t_not_kept, tmp_make, tmp_drop),
         cmocka_unit_test(t_vocabulary),
+        cmocka_unit_test(t_longest_token),
     };
 
     log_init("test", "off");
