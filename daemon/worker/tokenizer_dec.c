@@ -104,10 +104,12 @@ tok_ld_is_bytes(const json_t *decoder)
 
 /* ---- the decoder's output for one token ---- */
 
+/* Replaces each occurrence of the n bytes, not 0, of find, which may be NUL. */
 static int
-dec_swap(const struct tok_buf *in, const char *find, const char *by, struct tok_buf *out)
+dec_swap(const struct tok_buf *in, const void *find, size_t n, const char *by,
+    struct tok_buf *out)
 {
-    size_t at = 0, n = strlen(find);
+    size_t at = 0;
 
     out->n = 0;
     while (at < in->n) {
@@ -130,7 +132,7 @@ dec_clean(struct tok_buf *text, struct tok_buf *tmp)
     for (i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct tok_buf was = *text;
 
-        if (dec_swap(text, rows[i][0], rows[i][1], tmp))
+        if (dec_swap(text, rows[i][0], strlen(rows[i][0]), rows[i][1], tmp))
             return -ENOMEM;
         *text = *tmp;
         *tmp = was;
@@ -142,10 +144,7 @@ dec_clean(struct tok_buf *text, struct tok_buf *tmp)
 static int
 dec_meta(const struct dec_op *op, const struct tok_buf *in, bool first, struct tok_buf *out)
 {
-    char mark[TOK_CHAR_BYTES + 1] = { 0 };
-
-    memcpy(mark, op->mark, op->n_mark);
-    return dec_swap(in, mark, first && op->drop_first ? "" : " ", out);
+    return dec_swap(in, op->mark, op->n_mark, first && op->drop_first ? "" : " ", out);
 }
 
 static int

@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -191,6 +192,37 @@ empty_suffix(void **state)
     assert_non_null(strstr(err, "decoder BPEDecoder: \"suffix\" is empty"));
 }
 
+/* Limits the memory of what could take all of it; 0: no limit. Sanitizers need more. */
+static void
+limit_memory(rlim_t most)
+{
+#ifndef FDD_SANITIZED
+    struct rlimit rl;
+
+    assert_int_equal(getrlimit(RLIMIT_AS, &rl), 0);
+    rl.rlim_cur = most != 0 && most < rl.rlim_max ? most : rl.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_AS, &rl), 0);
+#else
+    (void)most;
+#endif
+}
+
+/* Regression: with NUL as Metaspace's mark the load did not end, and took all memory. */
+static void
+nul_mark(void **state)
+{
+    static const char json[] =
+        "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"\\u0000\","
+        "\"prepend_scheme\":\"always\"},\"model\":{\"type\":\"BPE\",\"merges\":[],"
+        "\"vocab\":{\"x\\u0000y\":0,\"z\":1}}}";
+    static const uint32_t ids[] = { 0, 0, 1 };
+
+    (void)state;
+    limit_memory((rlim_t)1 << 29);
+    decodes(json, ids, 3, false, "xyx yz");
+    limit_memory(0);
+}
+
 int
 main(void)
 {
@@ -202,6 +234,7 @@ main(void)
         cmocka_unit_test(first_behind_strip),
         cmocka_unit_test(shown_special),
         cmocka_unit_test(empty_suffix),
+        cmocka_unit_test(nul_mark),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
