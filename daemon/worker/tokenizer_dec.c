@@ -250,6 +250,14 @@ dec_byte(const struct tok_buf *t)
     return hi < 0 || lo < 0 ? -1 : hi << 4 | lo;
 }
 
+static int
+dec_too_long(struct dec_load *d, size_t n, uint32_t id)
+{
+    return tok_ld_err(d->ld, -EINVAL,
+        "decoder makes %zu bytes of the token of id %u, more than the %u allowed", n,
+        (unsigned)id, DEC_MAX_BYTES);
+}
+
 /* Puts the text of s at a position into the pool. */
 static int
 dec_one(struct dec_load *d, const uint8_t *s, size_t n, unsigned place, uint32_t id,
@@ -277,14 +285,14 @@ dec_one(struct dec_load *d, const uint8_t *s, size_t n, unsigned place, uint32_t
         if (rc)
             return tok_ld_err(d->ld, rc, "decoder: token of id %u: %s", (unsigned)id,
                 strerror(-rc));
+        if (out->n > DEC_MAX_BYTES) /* the next decoder could multiply it */
+            return dec_too_long(d, out->n, id);
         was = text;
         text = out;
         out = was;
     }
     if (text->n > DEC_MAX_BYTES || d->pool.n > UINT32_MAX - DEC_MAX_BYTES)
-        return tok_ld_err(d->ld, -EINVAL,
-            "decoder makes %zu bytes of the token of id %u, more than the %u allowed",
-            text->n, (unsigned)id, DEC_MAX_BYTES);
+        return dec_too_long(d, text->n, id);
     *ret = (struct tok_dec_text){ (uint32_t)d->pool.n, (uint32_t)text->n };
     if (text->n > d->ld->tok->dec.max_bytes)
         d->ld->tok->dec.max_bytes = text->n;

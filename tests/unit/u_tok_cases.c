@@ -223,6 +223,32 @@ nul_mark(void **state)
     limit_memory(0);
 }
 
+/* Regression: a token's text was measured after all decoders only, each of which can
+ * multiply it: a tokenizer.json of a few KiB took gigabytes. */
+static void
+growing_decoders(void **state)
+{
+#define TWICE "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}"
+    char json[8192], a[4097], err[512];
+    struct tok *tok = NULL;
+    int n;
+
+    (void)state;
+    memset(a, 'a', sizeof(a) - 1);
+    a[sizeof(a) - 1] = '\0';
+    n = snprintf(json, sizeof(json),
+        "{\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" TWICE "," TWICE "," TWICE
+        "," TWICE "," TWICE "," TWICE "," TWICE "," TWICE
+        "]},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"%s\":0}}}",
+        a);
+    assert_int_equal(load_bytes("tokenizer.json", json, (size_t)n, &tok, err, sizeof(err)),
+        -EINVAL);
+    /* the fourth of eight decoders is the last that is applied */
+    if (strstr(err, "decoder makes 65536 bytes of the token of id 0") == NULL)
+        fail_msg("%s", err);
+#undef TWICE
+}
+
 int
 main(void)
 {
@@ -235,6 +261,7 @@ main(void)
         cmocka_unit_test(shown_special),
         cmocka_unit_test(empty_suffix),
         cmocka_unit_test(nul_mark),
+        cmocka_unit_test(growing_decoders),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
