@@ -196,9 +196,11 @@ map_grapheme(const uint8_t *s, size_t n)
     return i;
 }
 
-/* Maps one grapheme: by the first entry it begins with, or character by character. */
+/* Maps one grapheme: by the first entry it begins with, or character by character, until
+ * out has more than limit bytes (-E2BIG). */
 static int
-map_one(const struct tok_charsmap *m, const uint8_t *s, size_t n, struct tok_buf *out)
+map_one(const struct tok_charsmap *m, const uint8_t *s, size_t n, size_t limit,
+    struct tok_buf *out)
 {
     size_t i, len, used;
     int64_t text;
@@ -211,6 +213,8 @@ map_one(const struct tok_charsmap *m, const uint8_t *s, size_t n, struct tok_buf
         len = tok_utf8_get(s + i, &cp);
         text = map_find(m, s + i, len, false, &used);
         rc = text >= 0 ? map_put(m, text, out) : tok_buf_put(out, s + i, len);
+        if (out->n > limit)
+            return -E2BIG;
     }
     return rc;
 }
@@ -219,7 +223,7 @@ int
 tok_norm_map(const struct tok_charsmap *map, struct tok_norm_run *run, const uint8_t *s,
     size_t n, struct tok_buf *out)
 {
-    size_t at = 0, end, was = out->n;
+    size_t at = 0, end, was = out->n, limit = was + TOK_NORM_LIMIT(n);
     int rc = 0;
 
     while (!rc && at < n) {
@@ -230,10 +234,10 @@ tok_norm_map(const struct tok_charsmap *map, struct tok_norm_run *run, const uin
         rc = tok_buf_put(out, s + at, end - at);
         at = end;
         end += map_grapheme(s + at, n - at);
-        rc = rc ? rc : map_one(map, s + at, end - at, out);
+        rc = rc ? rc : map_one(map, s + at, end - at, limit, out);
         if (!at && out->n == was && !run->later)
             run->cut_off = true;
-        if (out->n - was > TOK_NORM_LIMIT(n))
+        if (out->n > limit)
             return -E2BIG;
         at = end;
     }

@@ -9,6 +9,7 @@
 #include "daemon/common/text.h"
 #include "daemon/worker/tokenizer_priv.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -109,14 +110,31 @@ edge(uint32_t *cell, uint32_t node, uint8_t c, uint32_t to, int text)
     return to;
 }
 
+/* Makes a charsmap of CELLS cells and n bytes of texts. */
+static void
+init_map(struct tok_charsmap *map, const uint32_t *cell, const char *text, size_t n)
+{
+    size_t bytes = 4 + 4 * CELLS + n;
+    uint8_t *blob = malloc(bytes);
+    const char *why = "";
+
+    assert_non_null(blob);
+    blob[0] = blob[2] = blob[3] = 0;
+    blob[1] = 4 * CELLS >> 8;
+    for (uint32_t i = 0; i < 4 * CELLS; i++)
+        blob[4 + i] = (uint8_t)(cell[i / 4] >> 8 * (i % 4));
+    memcpy(blob + 4 + 4 * CELLS, text, n);
+    if (tok_charsmap_init(map, blob, bytes, &why) != 0)
+        fail_msg("%s", why);
+    free(blob);
+}
+
 /* "ab" becomes "X", "Q" becomes "q", "e" and an accent one character, "Z" nothing. */
 static void
 make_map(struct tok_charsmap *map)
 {
     static const char text[] = "X\0q\0\xc3\xa9";
-    uint32_t cell[CELLS] = { 0 }, root = 256, node, i;
-    uint8_t blob[4 + 4 * CELLS + sizeof(text)];
-    const char *why = "";
+    uint32_t cell[CELLS] = { 0 }, root = 256, node;
 
     cell[0] = root << 10;
     node = edge(cell, root, 'a', 512, -1);
@@ -126,13 +144,7 @@ make_map(struct tok_charsmap *map)
     node = edge(cell, root, 'e', 768, -1);
     node = edge(cell, node, 0xcc, 520, -1);
     edge(cell, node, 0x81, 522, 4);
-    blob[0] = blob[2] = blob[3] = 0;
-    blob[1] = 4 * CELLS >> 8;
-    for (i = 0; i < 4 * CELLS; i++)
-        blob[4 + i] = (uint8_t)(cell[i / 4] >> 8 * (i % 4));
-    memcpy(blob + 4 + 4 * CELLS, text, sizeof(text));
-    if (tok_charsmap_init(map, blob, sizeof(blob), &why) != 0)
-        fail_msg("%s", why);
+    init_map(map, cell, text, sizeof(text));
 }
 
 static void
@@ -188,11 +200,42 @@ charsmap(void **state)
     tok_charsmap_fini(&op.map);
 }
 
+/* Regression: a text was measured after each grapheme only. One letter with many accents,
+ * each with a long entry, took gigabytes. */
+static void
+long_grapheme(void **state)
+{
+    enum { N_TEXT = 100000, N_ACCENT = 500 };
+    uint32_t cell[CELLS] = { 0 }, root = 256, node;
+    struct tok_norm norm = { .op = { { .kind = TOK_NORM_PRECOMPILED } }, .n_ops = 1 };
+    char *text = malloc(N_TEXT + 1), in[1 + 2 * N_ACCENT] = "e";
+    struct tok_norm_run run = { 0 };
+    struct tok_buf out = { 0 };
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, 'x', N_TEXT);
+    text[N_TEXT] = '\0';
+    cell[0] = root << 10;
+    node = edge(cell, root, 0xcc, 520, -1);
+    edge(cell, node, 0x81, 522, 0);
+    init_map(&norm.op[0].map, cell, text, N_TEXT + 1);
+    for (int i = 0; i < N_ACCENT; i++)
+        memcpy(in + 1 + 2 * i, "\xcc\x81", 2);
+    assert_int_equal(tok_norm_apply(&norm, &run, (const uint8_t *)in, sizeof(in), &out),
+        -E2BIG);
+    assert_in_range(out.n, TOK_NORM_LIMIT(sizeof(in)), TOK_NORM_LIMIT(sizeof(in)) + N_TEXT);
+    tok_buf_fini(&out);
+    tok_norm_run_fini(&run);
+    tok_norm_fini(&norm);
+    free(text);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(hangul),
-        cmocka_unit_test(charsmap) };
+        cmocka_unit_test(charsmap), cmocka_unit_test(long_grapheme) };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
