@@ -281,15 +281,23 @@ pip_start(struct pipeline *p)
         rc = pip_thread(p, &p->th_eng, "fdd-engine", pip_engine);
     if (rc == 0)
         rc = pip_thread(p, &p->th_ing, "fdd-ingress", pip_ingress);
+    if (rc != 0) { /* the caller frees what those that were started use */
+        pip_stop(p);
+        pip_join(p);
+    }
     return rc;
 }
 
 void
 pip_join(struct pipeline *p)
 {
-    (void)pthread_join(p->th_ing, NULL);
-    (void)pthread_join(p->th_eng, NULL);
-    (void)pthread_join(p->th_egr, NULL);
+    /* in reverse of the order in which they were started */
+    if (p->n_thread > 2)
+        (void)pthread_join(p->th_ing, NULL);
+    if (p->n_thread > 1)
+        (void)pthread_join(p->th_eng, NULL);
+    if (p->n_thread > 0)
+        (void)pthread_join(p->th_egr, NULL);
     p->n_thread = 0;
 }
 

@@ -59,7 +59,7 @@ int pip_new(const struct pip_cfg *cfg, struct pipeline **ret, char *err, size_t 
 struct pipeline *pip_free(struct pipeline *p);
 /* Send LNK_T_READY; before pip_start() only. */
 void pip_ready(struct pipeline *p);
-/* Start the threads. Returns 0 or -errno. */
+/* Start the threads. Returns 0 or -errno; then none runs. */
 int pip_start(struct pipeline *p);
 /* Wait for LNK_T_RELOAD. Returns 1 when it has come: call ing_set_limits(); 0 when the
  * threads are ending. */

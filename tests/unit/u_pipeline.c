@@ -6,6 +6,9 @@
  */
 #include "config.h"
 
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +49,51 @@ ask(struct sim *s, struct sim_rng *g)
     return r;
 }
 
+/* ---- threads that cannot be started ---------------------------------------------- */
+
+#ifndef FDD_SANITIZED
+
+static int n_left = -1; /* threads until one cannot be started; -1: all can */
+
+int
+pthread_create(pthread_t *th, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *p = dlsym(RTLD_NEXT, "pthread_create");
+
+    if (n_left == 0)
+        return EAGAIN;
+    n_left -= n_left > 0;
+    memcpy(&real, &p, sizeof(p));
+    return real(th, attr, fn, arg);
+}
+
+/* Regression: threads started before the one that failed went on in freed memory. */
+static void
+start_fails(const struct sim_cfg *cfg)
+{
+    for (int i = 0; i < 3; i++) {
+        struct sim *s = sim_new(cfg);
+
+        n_left = i;
+        SIM_CHECK(pip_start(s->pip) == -EAGAIN);
+        n_left = -1;
+        SIM_CHECK(s->pip->n_thread == 0);
+        sim_drop(s);
+    }
+}
+
+#else
+
+/* A sanitizer needs the name pthread_create itself. */
+static void
+start_fails(const struct sim_cfg *cfg)
+{
+    (void)cfg;
+}
+
+#endif
+
 int
 main(int argc, char **argv)
 {
@@ -59,10 +107,12 @@ main(int argc, char **argv)
         .chunked = 1,
         .real_clock = 1,
         .check_tokens = 1 };
-    struct sim *s = sim_new(&cfg);
+    struct sim *s;
     uint64_t until;
     int n = 0;
 
+    start_fails(&cfg);
+    s = sim_new(&cfg);
     SIM_CHECK(pip_start(s->pip) == 0);
     until = clk_now_ns() + 60 * CLK_S;
     while (n < N_REQ || s->n_open > 0) {
