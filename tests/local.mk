@@ -30,8 +30,7 @@ UNIT_TESTS = \
 	%D%/unit/u_client \
 	%D%/unit/u_client_lies \
 	%D%/unit/u_client_tokens \
-	%D%/unit/u_client_loop \
-	%D%/unit/u_client_parked \
+	%D%/unit/u_client_loop %D%/unit/u_client_parked \
 	%D%/unit/u_client_room \
 	%D%/unit/u_client_reconnect \
 	%D%/unit/u_abi \

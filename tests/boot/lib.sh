@@ -37,7 +37,7 @@ boot_make() {
     trap boot_end EXIT
 }
 # Uses the prefix of the build, so that the paths in its programs are right. systemd looks
-# for units below /usr and /usr/local; units below another prefix are linked there.
+# for services below /usr and /usr/local; those below another prefix are linked there.
 boot_install() {
     local d u
     boot_prefix=$(sed -n 's/^prefix = //p' "$FDD_BUILD/Makefile")

@@ -1,6 +1,6 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
-/* Shared by fdbench's unit tests: a model, a workload, and capture of standard error.
+/* Shared by fdbench's tests: a model, a workload, and capture of standard error.
  * Include it after cmocka.h. */
 #ifndef FDD_TESTS_UNIT_FDBENCH_FIXTURE_H
 #define FDD_TESTS_UNIT_FDBENCH_FIXTURE_H

@@ -17,7 +17,7 @@ static int
 tmp_make(void **state)
 {
     (void)state;
-    strcpy(tmp_root, "/tmp/fdd-unit.XXXXXX");
+    strcpy(tmp_root, "/tmp/fdd-test.XXXXXX");
     return mkdtemp(tmp_root) == NULL;
 }
 
