@@ -182,7 +182,7 @@ t_down(void **state)
     assert_int_equal(fdc_next(own, &ev, 5000), 1);
     assert_int_equal(pthread_create(&t, NULL, next_main, own), 0);
     hold_parked(f, t);
-    r = submit(f, "text", 4, 0); /* the gate hangs up */
+    r = submit(f, "part", 4, 0); /* the gate hangs up */
     while (!(flags & FDC_S_RECONNECTING)) {
         assert_int_equal(poll(&p, 1, 5000), 1);
         (void)pump(f);

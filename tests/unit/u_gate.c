@@ -953,7 +953,7 @@ t_chaos(void **state)
     fix_close(&f);
 }
 
-/* However much the worker has said: an iteration copies a bounded part of it. */
+/* However much the worker has said: an iteration copies a bounded amount of it. */
 static void
 t_relay_budget(void **state)
 {
