@@ -568,7 +568,7 @@ marks_set(struct fdchat_answer *a, int no_calls)
     }
     for (size_t i = 0; i < FMT_DROPS; i++)
         mark_add(a, MARK_DROP, f->drop[i], NULL);
-    ans_lit_set(a, &a->literal.delim, "<|\"|>", 5);
+    ans_lit_set(a, &a->literal.delim, FMT_QUOTE, sizeof(FMT_QUOTE) - 1);
     return 0;
 }
 

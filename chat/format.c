@@ -187,7 +187,7 @@ fmt_holds(const struct fmt *f, const char *text, size_t bytes)
     for (size_t i = 0; i < FMT_CALLS; i++) {
         yes |= mark_holds(f->call[i], text, bytes);
         if (f->call[i] != NULL && strstr(f->call[i], "%G") != NULL)
-            yes |= mark_holds("<|\"|>", text, bytes);
+            yes |= mark_holds(FMT_QUOTE, text, bytes);
     }
     for (size_t i = 0; i < FMT_DROPS; i++)
         yes |= mark_holds(f->drop[i], text, bytes);

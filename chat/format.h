@@ -11,7 +11,7 @@
  *   %o         as %O if a brace or bracket follows, and then the form ends; else
  *              nothing
  *   %P         f(a=1, b='x'), or a list of such calls
- *   %G         k:v,k:v}, strings in <|"|>
+ *   %G         k:v,k:v}, strings in FMT_QUOTE
  *   %( %)      parameters, any number: inside %K the key, %S attributes of the tag,
  *              %V the value
  *   %{ %}      calls, one or more
@@ -27,6 +27,8 @@
 #define FMT_LOOSE    2u /* a function's name ends at a blank, < or [ */
 #define FMT_KIMI_ID  4u /* calls are named functions.NAME:N, which is also the id */
 #define FMT_SHORT_ID 8u /* ids are nine letters and digits */
+
+#define FMT_QUOTE    "<|\"|>" /* around strings in %G */
 
 #define FMT_MARKS    2
 #define FMT_CALLS    4

@@ -258,11 +258,13 @@ take_text(struct gen *g, struct choice *ch, const char *p, size_t n)
     take_pieces(g, ch);
 }
 
-/* Feed a held name if it belongs to the answer. shown: those of special tokens too. */
+/* Feed a held name, unless it is a special token's that was not asked for. */
 static void
-let_go(struct gen *g, struct choice *ch, int shown)
+let_go(struct gen *g, struct choice *ch)
 {
-    if (ch->held.n > 0 && (shown || !model_is_special(g->model, ch->held_id)))
+    if (ch->held.n > 0 &&
+        ((g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0 ||
+            !model_is_special(g->model, ch->held_id)))
         take_text(g, ch, ch->held.p, ch->held.n);
     ch->held.n = 0;
 }
@@ -278,7 +280,7 @@ take_special(struct gen *g, struct choice *ch, const struct fdc_event *ev)
     shp_id(g, ch, ev->special->id);
     if (ch->answer == NULL || name == NULL)
         return;
-    let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
+    let_go(g, ch);
     if (!fdchat_format_holds(g->model->format, name, n)) {
         ch->held_id = ev->special->id;
         buf_add(&ch->held, name, n);
@@ -298,7 +300,7 @@ let_go_last(struct gen *g, struct choice *ch, const struct fdc_choice_end *e)
 
     if (ended && (g->a.p.flags & (FDC_F_KEEP_SPECIAL | FDC_F_KEEP_STOP)) == 0)
         ch->held.n = 0;
-    let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
+    let_go(g, ch);
 }
 
 static void
@@ -442,7 +444,7 @@ gen_event(struct prompt *p, const struct fdc_event *ev)
         break;
     case FDC_T_TEXT:
         shp_echo(g, p);
-        let_go(g, ch, (g->a.p.flags & FDC_F_KEEP_SPECIAL) != 0);
+        let_go(g, ch);
         take_text(g, ch, ev->text, ev->n);
         break;
     case FDC_T_SPECIAL:

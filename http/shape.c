@@ -254,10 +254,16 @@ shp_prompt_logprobs(const struct gen *g, struct prompt *p, const struct fdc_even
 /* ---- ids ---------------------------------------------------------------------------------- */
 
 static void
+add_id(struct buf *b, uint32_t id)
+{
+    buf_fmt(b, "%s%u", b->n > 0 ? "," : "", id);
+}
+
+static void
 add_ids(struct buf *b, const struct fdc_event *ev)
 {
     for (uint32_t i = 0; i < ev->n; i++)
-        buf_fmt(b, "%s%u", b->n > 0 ? "," : "", ev->ids[i]);
+        add_id(b, ev->ids[i]);
 }
 
 void
@@ -280,7 +286,7 @@ void
 shp_id(const struct gen *g, struct choice *ch, uint32_t id)
 {
     if (g->a.return_ids == 1)
-        buf_fmt(&ch->ids, "%s%u", ch->ids.n > 0 ? "," : "", id);
+        add_id(&ch->ids, id);
 }
 
 static void

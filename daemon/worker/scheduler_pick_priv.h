@@ -51,10 +51,11 @@ struct sch_pick {
     int tiled;                 /* 1: the step was cut to the end of a tile (SCH_TILE) */
     int starved;               /* 1: prefill-starved for too many steps: some must be
                                   computed */
-    int32_t floor; /* prefill tokens allowed up to floor_ns, even if the target
-                                  is earlier */
-    uint64_t floor_ns, half_floor_ns; /* half: for a long prompt, as long_ns */
-    int32_t n_prefill;                /* prefill tokens of the step */
+    /* prefill tokens allowed up to floor_ns (a long prompt: half_floor_ns), even if the
+     * target is earlier */
+    int32_t floor;
+    uint64_t floor_ns, half_floor_ns;
+    int32_t n_prefill; /* prefill tokens of the step */
     const struct seq *ahead[SCH_MAX_DUPLICATE];
     int32_t n_ahead;
     int32_t lack;             /* blocks that the pool lacked for the last rejected

@@ -624,6 +624,8 @@ burst(double base_us)
 
     teach_line(&cost, base_us, 20);
     f = fx_new(&c);
+    if (base_us < 4500) /* 80 % of the full speed in less than the target */
+        assert_in_range(sch_itl_target(f->sch), SCH_ITL_NS, SCH_ITL_NS);
     f->keep = f->cfg.no_check = 1;
     (void)fx_plain(f, 12000, 60);
     assert_int_equal(fx_step(f), 1);
@@ -648,6 +650,7 @@ burst(double base_us)
         most = 4 * room < 39000000 ? 4 * room : 39000000;
         most = most > 18000000 ? most : 18000000;
         assert_true(ns <= most);
+        assert_true(base_us > 7500 || ns + room <= SCH_ITL_NS);
         /* tiles may leave a quarter of it unused */
         assert_true(wait < 17 || ns > most * 7 / 10);
         assert_true(wait > 1 || ns <= (uint64_t)(base_us < 4500 ? 18e6 : 4e3 * base_us));

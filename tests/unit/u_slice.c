@@ -28,6 +28,15 @@ be_late(struct fix *f)
     f->g->t_begun = 1;
 }
 
+/* Opens the gate and N sessions. */
+static void
+open_all(struct fix *f, struct fcl *c)
+{
+    fix_open(f, NULL);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(fcl_open(f, &c[i], UID, NULL), FDP_OK);
+}
+
 static uint32_t
 taken(const struct fix *f)
 {
@@ -183,9 +192,7 @@ t_reap(void **state)
     struct fcl c[N];
 
     (void)state;
-    fix_open(&f, NULL);
-    for (uint32_t i = 0; i < N; i++)
-        assert_int_equal(fcl_open(&f, &c[i], UID, NULL), FDP_OK);
+    open_all(&f, c);
     be_late(&f);
     for (uint32_t i = 0; i < N; i++)
         cli_kill(&f.g->clients, &f.g->ses.v[i]->c, FDP_E_PROTO);
@@ -206,9 +213,7 @@ t_goodbye(void **state)
     struct fcl c[N];
 
     (void)state;
-    fix_open(&f, NULL);
-    for (uint32_t i = 0; i < N; i++)
-        assert_int_equal(fcl_open(&f, &c[i], UID, NULL), FDP_OK);
+    open_all(&f, c);
     f.g->env.until = 1;
     life_stop_now(&f.g->life, 0);
     assert_int_equal(f.g->ses.n, 0);
