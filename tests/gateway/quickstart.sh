@@ -18,7 +18,6 @@ for p in bash base64 basename cat cut dirname env head mktemp rm sed sha256sum s
 done
 printf '#!/bin/sh\necho >>"%s"\nexit 127\n' "$dir/curl-used" >"$bin/curl"
 chmod +x "$bin/curl"
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 serve=$(free_port)
 PATH=$bin FDD_BUILD_DIR=$FDD_BUILD TMPDIR=$dir bash "$tree/tools/quickstart" --serve --port "$serve" >"$dir/said" 2>&1 &
 quick=$!

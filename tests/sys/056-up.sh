@@ -8,7 +8,7 @@
 command -v curl >/dev/null || skip "no curl"
 command -v python3 >/dev/null || skip "no python3"
 export XDG_RUNTIME_DIR=$dir
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(free_port)
 sets=(--set daemon.worker="$WORKER" --set daemon.cache_dir="$dir/cache")
 up=
 for sig in INT TERM HUP; do
@@ -50,9 +50,9 @@ timeout $((60 * slow)) "$FDCTL" up "$dir/empty" "${sets[@]}" >"$dir/out" 2>&1 &&
 [ $? != 124 ] || fail "it waits for a model that is none: $(cat "$dir/out")"
 ! ls -d "$dir"/fdd-up.* 2>/dev/null || fail "its folder is left"
 # the gateway's port is in use: everything ends
-python3 -c 'import socket, sys, time; s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); time.sleep(60)' "$port" &
+python3 -c 'import socket, sys, time; s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); print("taken", flush=True); time.sleep(600)' "$port" >"$dir/taken" &
 taken=$!
-sleep 0.3
+until_true 20 grep -q taken "$dir/taken" || fail "the port $port cannot be taken"
 expect 69 timeout $((60 * slow)) "$FDCTL" up "$DEMO" --http "$port" "${sets[@]}"
 has "$out" "127.0.0.1:$port cannot be listened at: Address already in use"
 ! printf '%s' "$out" | grep -q loading || fail "a model is loaded for a port that is taken"

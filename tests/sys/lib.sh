@@ -7,6 +7,7 @@
 #   ctl ARGS                fdctl on that daemon
 #   fail TEXT               end the test
 #   expect RC CMD...        run, require this exit code; output in $out
+#   free_port               prints a TCP port that is free and that no other program is given
 #   others, as_other CMD... programs for another user ($O_FDD, ...); run as that user
 set -u
 : "${FDD_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}"
@@ -89,6 +90,19 @@ until_true() { # SECONDS CMD...: poll
         n=$((n - 1)); [ $n -gt 0 ] || return 1
         sleep 0.05
     done
+}
+# Below the ports that the kernel hands out: those go to other tests a moment later.
+free_port() {
+    python3 -c 'import random, socket
+low = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+while True:
+    port, s = random.randrange(1024, low), socket.socket()
+    try:
+        s.bind(("127.0.0.1", port))
+        break
+    except OSError:
+        pass
+print(port)'
 }
 logged() { # TIMES PATTERN: waits, as the log may lag behind the event
     [ "$(grep -cE -- "$2" "$dir/log")" = "$1" ]

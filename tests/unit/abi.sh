@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-FileCopyrightText: The fdd authors
 # SPDX-License-Identifier: Apache-2.0
-# libfdclient.so against libclient/libfdclient.abi, the ABI that was promised: symbols and
-# their versions, functions, public structs. 77 without abidiff (Debian's abigail-tools).
+# The symbol lists of the Debian packages against those of the linker. Then libfdclient.so
+# against libclient/libfdclient.abi, the ABI that was promised: symbols and their versions,
+# functions, public structs. 77 without abidiff (Debian's abigail-tools).
 #   abi.sh --write   writes the file: after a compatible addition, with a new version node
 #                    for new symbols. What abidiff calls incompatible needs libfdclient.so.2.
 set -u
@@ -13,6 +14,13 @@ skip() { echo "SKIP: $*"; exit 77; }
 want=$(sed -n 's/^#define FDC_VERSION_STRING "\(.*\)"/\1/p' "$FDD_SRC/libclient/fdclient.h")
 grep -qF "AC_SUBST([FDC_VERSION], [$want])" "$FDD_SRC/configure.ac" ||
     { echo "FAIL: pkg-config has another version than fdclient.h: $want"; exit 1; }
+for lib in libclient/libfdclient.map:libfdclient1 chat/fdchat.map:libfdchat0; do
+    map=${lib%:*} deb=debian/${lib#*:}.symbols
+    diff <(awk '/\{$/ { node = $1; print node "@" node }
+                /^ +[a-z_0-9]+;$/ { sub(/;/, "", $1); print $1 "@" node }' "$FDD_SRC/$map" | sort) \
+        <(awk '/@/ { print $1 }' "$FDD_SRC/$deb" | sort) ||
+        { echo "FAIL: $map (<) and $deb (>) list other symbols"; exit 1; }
+done
 command -v abidiff >/dev/null && command -v abidw >/dev/null || skip "no abidiff (abigail-tools)"
 [ "$(uname -m)" = x86_64 ] || skip "the file is of x86-64"
 dir=$(mktemp -d)
