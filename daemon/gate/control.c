@@ -277,7 +277,7 @@ ctl_take_line(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
     c->n_in -= n;
     ctl_find_line(c);
     if (!c->may_admin) {
-        ctl->t_reader = now_ns + 1 + CTL_READER_SHARE * (clk_now_ns() - t);
+        ctl_readers_wait(ctl, now_ns + 1 + CTL_READER_SHARE * (clk_now_ns() - t));
         ctl->turn = c->slot + 1;
     }
 }

@@ -16,7 +16,8 @@
  *     CTL_CONNS_USER per user, and are closed after CTL_IDLE_NS without a request.
  *   - One line per connection is answered in a loop iteration. Of all readers'
  *     connections together it is one, each in turn, and then none for
- *     CTL_READER_SHARE times as long as that took.
+ *     CTL_READER_SHARE times as long as that took, and for CTL_READER_ASK_NS if it asked
+ *     a worker, whose answer takes a processor for up to some milliseconds.
  *   - A connection is not read from while a complete line or output of it is pending,
  *     and is closed when its output makes no progress for CTL_STALL_NS.
  *
@@ -67,7 +68,8 @@ struct wrk;
 #define CTL_ANSWER_MAX        (8u << 20)
 #define CTL_IDLE_NS           30000000000ull
 #define CTL_STALL_NS          30000000000ull
-#define CTL_READER_SHARE      19 /* readers get 1/20, 5 % of the loop's time */
+#define CTL_READER_SHARE      49 /* readers get 1/50, 2 % of the loop's time */
+#define CTL_READER_ASK_NS     100000000ull
 #define CTL_WORKER_TIMEOUT_NS 5000000000ull
 /* Limit for questions that take longer than their own time says: measuring the device,
  * and waiting for steps under way. */

@@ -65,6 +65,8 @@ ctl_ask_start(struct ctl *ctl, struct ctl_conn *c, uint64_t now_ns)
         c->wait = CTL_WAIT_NONE;
         return ctl_fail("fdctl status", "the worker does not take questions now");
     }
+    if (!c->may_admin)
+        ctl_readers_wait(ctl, now_ns + CTL_READER_ASK_NS);
     c->wait = CTL_WAIT_ANSWER;
     ctl->asking = c;
     ctl->t_ask = now_ns;

@@ -8,6 +8,14 @@
 
 #define CTL_CONN_MAGIC 0x43544c31u
 
+/* No line of a reader is answered before t_ns. */
+static inline void
+ctl_readers_wait(struct ctl *ctl, uint64_t t_ns)
+{
+    if (t_ns > ctl->t_reader)
+        ctl->t_reader = t_ns;
+}
+
 enum ctl_wait { CTL_WAIT_NONE = 0, CTL_WAIT_DRAIN, CTL_WAIT_ASK, CTL_WAIT_ANSWER };
 
 struct ctl_conn {

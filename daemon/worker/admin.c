@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,10 +19,12 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/slice.h"
 #include "daemon/worker/admin_priv.h"
 #include "daemon/worker/worker.h"
 
 #define ADM_QUESTION 65536
+#define ADM_NICE     10 /* answers are not worth the delay of a request's token */
 #define ADM_SNAP_NS  (2 * CLK_S)
 
 struct admin {
@@ -380,6 +383,8 @@ adm_main(void *arg)
     struct pollfd pfd[2] = { { .fd = a->stop_fd, .events = POLLIN },
         { .fd = a->w->admin_fd, .events = POLLIN } };
 
+    (void)setpriority(PRIO_PROCESS, 0, ADM_NICE); /* of this thread alone */
+    (void)slc_set(SLC_LONG_NS);
     for (;;) {
         ssize_t n;
         char *s;

@@ -720,6 +720,11 @@ t_readers_share(void **state)
     assert_int_equal(lines(fd), 0);
     ctl_tick(&f.g->ctl, f.now + 1);
     assert_int_equal(lines(fd), 1);
+    /* a question to the worker has a pause of its own */
+    fix_step(&f, 1000);
+    t = f.now;
+    assert_null(talk(&f, fd, "{\"cmd\":\"model\"}\n"));
+    assert_true(f.g->ctl.t_reader >= t + CTL_READER_ASK_NS);
     (void)close(fd);
     fix_step(&f, 0);
     fix_close(&f);
