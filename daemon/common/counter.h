@@ -9,7 +9,8 @@
  * writes its counters, and the histograms of its loop, in the first element only.
  *
  * Plain uint64_t, written with relaxed atomics. Each counter has one writing thread
- * (cnt_add, cnt_set). Two counters that a reader sees may be from different moments.
+ * (cnt_add, cnt_set), or several that only add (cnt_add_shared). Two counters that a
+ * reader sees may be from different moments.
  *
  * Histograms follow the counters: the sum of the values, and a count per range.
  * cnt_see() costs a few comparisons. Each histogram has one writing thread, of the gate
@@ -149,6 +150,13 @@ static inline void
 cnt_add(uint64_t *c, uint64_t n)
 {
     __atomic_store_n(c, __atomic_load_n(c, __ATOMIC_RELAXED) + n, __ATOMIC_RELAXED);
+}
+
+/* For a counter of several threads, all of which use it. */
+static inline void
+cnt_add_shared(uint64_t *c, uint64_t n)
+{
+    (void)__atomic_fetch_add(c, n, __ATOMIC_RELAXED);
 }
 
 #endif

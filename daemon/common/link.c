@@ -352,6 +352,14 @@ lnk_worker_park(struct lnk *l, uint64_t timeout_ns)
     return woken;
 }
 
+/* Without a look at worker_parked, which the thread may raise after it looked at its other
+ * queues. A post that lnk_worker_park() takes back was made before the thread looks again. */
+void
+lnk_wake_ingress(struct lnk *l)
+{
+    (void)sem_post(&l->seg->worker_sem);
+}
+
 int
 lnk_gate_park(struct lnk *l)
 {

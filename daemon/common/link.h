@@ -207,6 +207,9 @@ void lnk_next(struct lnk *l, const struct fdp_rec *rec);
 /* Worker's ingress thread: sleep until the gate posts, at most timeout_ns. Returns at
  * once if a record is there. 1: woken, 0: timeout. */
 int lnk_worker_park(struct lnk *l, uint64_t timeout_ns);
+/* Another thread of the worker: wake the ingress thread, or its next sleep ends at once.
+ * Call after publishing what it is to see. */
+void lnk_wake_ingress(struct lnk *l);
 /* Gate: raise gate_parked. Returns 1 if records are there: do not sleep. */
 int lnk_gate_park(struct lnk *l);
 void lnk_gate_unpark(struct lnk *l);

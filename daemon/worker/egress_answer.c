@@ -201,17 +201,6 @@ egr_echoed(struct egress *g, struct req *r)
 
 /* ---- turns ----------------------------------------------------------------------- */
 
-/* Why the rest of an answer is no longer wanted; 0: it is wanted. */
-static int32_t
-egr_given_up(const struct egress *g, const struct req *r)
-{
-    int32_t code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
-
-    if (code == 0 && r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)
-        code = FDP_E_DEADLINE;
-    return code;
-}
-
 static void
 egr_give_up(struct egress *g, struct req *r, int32_t code)
 {
@@ -266,7 +255,7 @@ egr_job(struct egress *g, int idle)
         return 1;
     }
     r = egr_job_pop(g);
-    code = egr_given_up(g, r);
+    code = req_given_up(r, g->now_ns);
     if (code != 0)
         egr_give_up(g, r, code);
     else if (egr_piece(g, r))

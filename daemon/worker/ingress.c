@@ -17,7 +17,6 @@
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
 #include "daemon/worker/rules.h"
-#include "daemon/worker/tokenizer.h"
 
 /* Most messages to egress that one record or text slice causes. */
 #define ING_EGR_SLOTS 4
@@ -31,21 +30,11 @@ ing_new(const struct ing_cfg *cfg)
     if (g == NULL)
         return NULL;
     g->cfg = *cfg;
+    enc_init(&g->texts,
+        &(struct enc_cfg){ .tok = cfg->tok, .vocab = cfg->vocab, .cnt = cfg->cnt });
     if (req_pool_init(&g->pool, cfg->max_reqs) != 0)
         return ing_free(g);
     return g;
-}
-
-static void
-ing_drop_enc(struct ingress *g, struct req *r)
-{
-    if (r->enc == NULL)
-        return;
-    if (g->n_enc < ING_ENCODERS)
-        g->enc[g->n_enc++] = r->enc;
-    else
-        (void)tok_enc_free(r->enc);
-    r->enc = NULL;
 }
 
 struct ingress *
@@ -54,9 +43,8 @@ ing_free(struct ingress *g)
     if (g == NULL)
         return NULL;
     for (uint32_t i = 0; g->pool.reqs != NULL && i < g->pool.n; i++)
-        ing_drop_enc(g, &g->pool.reqs[i]);
-    while (g->n_enc > 0)
-        (void)tok_enc_free(g->enc[--g->n_enc]);
+        enc_drop(&g->texts, &g->pool.reqs[i]);
+    enc_fini(&g->texts);
     req_pool_fini(&g->pool);
     OBJ_FREE(g, ING_MAGIC);
     return NULL;
@@ -66,31 +54,6 @@ uint32_t
 ing_open(const struct ingress *g)
 {
     return g->pool.n - g->pool.n_free;
-}
-
-/* ---- turns ---------------------------------------------------------------------- */
-
-static void
-ing_append(struct ing_list *l, struct req *r)
-{
-    r->ing_next = NULL;
-    if (l->tail != NULL)
-        l->tail->ing_next = r;
-    else
-        l->head = r;
-    l->tail = r;
-}
-
-static struct req *
-ing_first(struct ing_list *l)
-{
-    struct req *r = l->head;
-
-    l->head = r->ing_next;
-    if (l->head == NULL)
-        l->tail = NULL;
-    r->ing_next = NULL;
-    return r;
 }
 
 /* ---- hand-over ------------------------------------------------------------------------- */
@@ -113,7 +76,7 @@ ing_to_egress(struct ingress *g, struct req *r, enum que_kind kind, struct ing_b
 static void
 ing_fail(struct ingress *g, struct req *r, struct ing_bad bad)
 {
-    ing_drop_enc(g, r);
+    enc_drop(&g->texts, r);
     r->where = REQ_IN_EGRESS;
     ing_to_egress(g, r, QUE_FAIL, bad);
 }
@@ -186,7 +149,7 @@ ing_submit(struct ingress *g, struct req *r)
     /* queued even if nothing is to be hashed, so that requests reach the engine in order
      * of arrival where possible */
     r->where = REQ_IN_HASH;
-    ing_append(&g->hashes, r);
+    req_append(&g->hashes, r);
 }
 
 static void
@@ -212,88 +175,44 @@ ing_answer(struct ingress *g, struct req *r)
 
 /* ---- texts ---------------------------------------------------------------------------------- */
 
-static int
-ing_take_enc(struct ingress *g, struct req *r)
-{
-    r->enc = g->n_enc > 0 ? g->enc[--g->n_enc] : tok_enc_new(g->cfg.tok);
-    return r->enc != NULL ? 0 : -ENOMEM;
-}
-
-static int
-ing_text_begin(struct ingress *g, struct req *r)
-{
-    unsigned flags = 0;
-    int rc;
-
-    if (ing_take_enc(g, r) != 0)
-        return -ENOMEM;
-    if ((r->p.flags & FDP_F_NO_SPECIAL) == 0)
-        flags |= TOK_ADD_SPECIAL;
-    if ((r->p.flags & FDP_F_PARSE_SPECIAL) != 0)
-        flags |= TOK_PARSE_SPECIAL;
-    rc = tok_enc_begin(r->enc, r->text, r->n_text, flags);
-    if (rc == 0 && r->n_spans > 0)
-        tok_enc_spans(r->enc, r->spans, r->n_spans);
-    return rc;
-}
-
-static void
-ing_text_fail(struct ingress *g, struct req *r, int rc)
-{
-    struct ing_bad bad = { .code = FDP_E_OVERLOAD, .detail = FDP_D_PROMPT };
-
-    if (rc == -EILSEQ)
-        bad.code = FDP_E_BAD_TEXT;
-    else if (rc == -E2BIG)
-        bad = (struct ing_bad){ FDP_E_TOO_LONG, FDP_D_PROMPT, 0, (uint32_t)g->cfg.max_len,
-            FDP_IT_PROMPT_TEXT };
-    ing_fail(g, r, bad);
-}
-
+/* Puts r where its bad words, or else its text, are tokenized. */
 static void
 ing_text_push(struct ingress *g, struct req *r)
 {
+    struct que_msg m = { .req = r, .kind = QUE_TEXT, .n_top = QUE_NO_LOGPROB };
+
     r->where = REQ_IN_TEXT;
-    ing_append(&g->texts, r);
+    if (r->word_at < r->n_words)
+        req_append(&g->bans, r);
+    else if (r->n_text > ENC_SLICE && g->cfg.q_text != NULL)
+        que_push(g->cfg.q_text, &m);
+    else
+        enc_put(&g->texts, r);
 }
 
-/* The encoder has all ids of r's text: puts them before the prior ids. */
 static void
-ing_text_done(struct ingress *g, struct req *r)
+ing_text_ended(struct ingress *g, const struct enc_done *d)
 {
-    size_t n = 0, n_prior = (size_t)(r->n_ids - r->n_prompt);
-    const uint32_t *ids = tok_enc_ids(r->enc, &n);
-    uint32_t *all;
+    struct ing_bad bad = { .code = FDP_E_OVERLOAD, .detail = FDP_D_PROMPT };
 
-    if (n + n_prior > INT32_MAX / 8) {
-        ing_text_fail(g, r, -E2BIG);
+    if (d->rc == 0) {
+        if (d->r->p.op == FDP_OP_SUBMIT)
+            ing_submit(g, d->r);
+        else
+            ing_answer(g, d->r);
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] >= (uint32_t)g->cfg.vocab) {
-            ing_fail(g, r,
-                (struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_PROMPT, ids[i],
-                    (uint32_t)g->cfg.vocab - 1, FDP_IT_PROMPT_TEXT });
-            return;
-        }
-    }
-    all = mem_array(n + n_prior + 1, sizeof(*all));
-    if (all == NULL) {
-        ing_text_fail(g, r, -ENOMEM);
-        return;
-    }
-    if (n > 0)
-        memcpy(all, ids, n * sizeof(*all));
-    memcpy(all + n, r->ids, n_prior * sizeof(*all));
-    free(r->ids);
-    r->ids = all;
-    r->n_prompt = (int32_t)n;
-    r->n_ids = (int32_t)(n + n_prior);
-    ing_drop_enc(g, r);
-    if (r->p.op == FDP_OP_SUBMIT)
-        ing_submit(g, r);
-    else
-        ing_answer(g, r);
+    if (d->rc == -ECANCELED)
+        bad = (struct ing_bad){ .code = (int32_t)d->arg };
+    else if (d->rc == -EILSEQ)
+        bad.code = FDP_E_BAD_TEXT;
+    else if (d->rc == -E2BIG)
+        bad = (struct ing_bad){ FDP_E_TOO_LONG, FDP_D_PROMPT, 0, (uint32_t)g->cfg.max_len,
+            FDP_IT_PROMPT_TEXT };
+    else if (d->rc == -ERANGE)
+        bad = (struct ing_bad){ FDP_E_BAD_TOKEN, FDP_D_PROMPT, d->arg,
+            (uint32_t)g->cfg.vocab - 1, FDP_IT_PROMPT_TEXT };
+    ing_fail(g, d->r, bad);
 }
 
 /* Fails r if its client disconnected or cancelled it, or its deadline has passed. Returns
@@ -301,86 +220,81 @@ ing_text_done(struct ingress *g, struct req *r)
 static int
 ing_given_up(struct ingress *g, struct req *r)
 {
-    int32_t code = r->cancel;
+    int32_t code = req_given_up(r, g->now_ns);
 
-    if (code == 0 && r->deadline_total_ns != 0 && r->deadline_total_ns <= g->now_ns)
-        code = FDP_E_DEADLINE;
     if (code == 0)
         return 0;
     ing_fail(g, r, (struct ing_bad){ .code = code });
     return 1;
 }
 
-/* Tokenizes a slice of r's bad words, which come before its prompt's text; returns its
- * cost in bytes. */
+/* Tokenizes some bad words of the request whose turn it is; its prompt's text comes
+ * after them. Returns their cost in bytes. */
 static uint32_t
-ing_words_slice(struct ingress *g, struct req *r, uint32_t max_bytes)
+ing_words_slice(struct ingress *g, uint32_t max_bytes)
 {
+    struct req *r = req_first(&g->bans);
     struct ing_bad bad = { 0 };
     uint32_t cost = 0;
-    int rc = r->enc != NULL ? 0 : ing_take_enc(g, r);
+    int rc;
 
+    if (ing_given_up(g, r))
+        return 64;
+    rc = r->enc != NULL ? 0 : enc_take(&g->texts, r);
     if (rc != 0)
         (void)ing_bad(&bad, FDP_E_OVERLOAD, FDP_D_BAD_WORDS, r->n_words);
     for (; rc == 0 && r->word_at < r->n_words && cost < max_bytes;
          cost += 2 * FDP_MAX_BAD_LEN)
         rc = ing_ban_word(g, r, &bad);
-    if (rc != 0) {
+    if (rc == 0 && r->word_at == r->n_words)
+        enc_drop(&g->texts, r);
+    if (rc != 0)
         ing_fail(g, r, bad);
-    } else if (r->word_at < r->n_words) {
+    else if (r->word_at < r->n_words || r->text != NULL)
         ing_text_push(g, r);
-    } else {
-        ing_drop_enc(g, r);
-        if (r->text != NULL)
-            ing_text_push(g, r);
-        else
-            ing_submit(g, r);
-    }
+    else
+        ing_submit(g, r);
     return cost + 64;
-}
-
-/* Tokenizes one slice of the text whose turn it is; returns its cost in bytes. */
-static uint32_t
-ing_text_slice(struct ingress *g, uint32_t max_bytes)
-{
-    struct req *r = ing_first(&g->texts);
-    uint32_t cost = r->n_text < max_bytes ? r->n_text + 64 : max_bytes;
-    uint64_t t0 = clk_now_ns();
-    int rc = 0;
-
-    if (ing_given_up(g, r))
-        return 64;
-    if (r->word_at < r->n_words)
-        return ing_words_slice(g, r, max_bytes);
-    if (r->enc == NULL)
-        rc = ing_text_begin(g, r);
-    if (rc == 0)
-        rc = tok_enc_step(r->enc, max_bytes);
-    cnt_add(&g->cfg.cnt->tokenize_ns, clk_now_ns() - t0);
-    if (rc < 0) {
-        ing_text_fail(g, r, rc);
-    } else if (rc == 0) {
-        ing_text_push(g, r);
-    } else {
-        cnt_add(&g->cfg.cnt->tokenized_bytes, r->n_text);
-        ing_text_done(g, r);
-    }
-    return cost;
 }
 
 static int
 ing_texts(struct ingress *g)
 {
-    uint32_t left = ING_SLICE;
+    uint32_t left = ENC_SLICE;
     int work = 0;
 
-    while (g->texts.head != NULL && left > 0 && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
-        uint32_t cost = ing_text_slice(g, left);
+    while ((g->bans.head != NULL || enc_is_busy(&g->texts)) && left > 0 &&
+        que_has_room(g->cfg.q_egr, ING_EGR_SLOTS)) {
+        struct enc_done d = { .r = NULL };
+        uint32_t cost;
 
+        g->bans_turn = g->bans.head != NULL && !(g->bans_turn && enc_is_busy(&g->texts));
+        if (g->bans_turn)
+            cost = ing_words_slice(g, left);
+        else
+            cost = enc_slice(&g->texts, g->now_ns, left, &d);
+        if (d.r != NULL)
+            ing_text_ended(g, &d);
         left -= cost < left ? cost : left;
         work = 1;
     }
     return work;
+}
+
+/* Takes the long texts that ended. */
+static int
+ing_long_texts(struct ingress *g)
+{
+    uint32_t n = g->cfg.q_ids != NULL ? que_recheck(g->cfg.q_ids) : 0, i = 0;
+
+    for (; i < n && que_has_room(g->cfg.q_egr, ING_EGR_SLOTS); i++) {
+        const struct que_msg *m = &que_peek(g->cfg.q_ids, i)->m;
+
+        ing_text_ended(g, &(struct enc_done){ .r = m->req, .rc = m->a, .arg = m->x });
+    }
+    if (i > 0)
+        que_pop(g->cfg.q_ids, i);
+    return i > 0;
 }
 
 /* ---- hashes --------------------------------------------------------------------- */
@@ -389,7 +303,7 @@ ing_texts(struct ingress *g)
 static int32_t
 ing_hash_slice(struct ingress *g, int32_t max_ids)
 {
-    struct req *r = ing_first(&g->hashes);
+    struct req *r = req_first(&g->hashes);
     int32_t n = r->n_hashed, max = 0;
 
     if (ing_given_up(g, r))
@@ -402,7 +316,7 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
         if (!req_echoes(r)) /* else egress passes it on */
             ing_to_engine(g, r);
     } else {
-        ing_append(&g->hashes, r);
+        req_append(&g->hashes, r);
     }
     return (r->n_hashed - n) * r->block_size + 64;
 }
@@ -641,6 +555,7 @@ ing_poll(struct ingress *g, uint64_t now_ns)
     if (ing_reloading(g))
         ing_take_limits(g);
     work |= ing_records(g) > 0;
+    work |= ing_long_texts(g);
     work |= ing_texts(g);
     work |= ing_hashes(g);
     return work;

@@ -8,10 +8,11 @@
  *   out   QUE_ADD, QUE_CANCEL to the engine; QUE_OPEN, QUE_REFUSE, QUE_FAIL,
  *         QUE_ANSWER to egress
  *
- * Texts are tokenized in slices of ING_SLICE bytes, round robin over the requests that
- * have one, so that a long text delays others by one slice. The blocks of prompts,
- * whether text or ids, are hashed (prefix.h) in the same way, ING_HASH_SLICE ids at a
- * time. Checks that need the model are made here, not in the gate: ids against the
+ *         QUE_TEXT to encode, and back
+ *
+ * Texts of one slice are tokenized here, longer ones by the thread of encode.h, so that a
+ * long text delays no other request. The blocks of prompts, whether text or ids, are
+ * hashed (prefix.h) ING_HASH_SLICE ids at a time, round robin. Checks that need the model are made here, not in the gate: ids against the
  * vocabulary, lengths in tokens, whether there is a tokenizer, whether this build
  * supports the request.
  */
@@ -22,13 +23,12 @@
 
 #include "daemon/common/counter.h"
 #include "daemon/common/link.h"
+#include "daemon/worker/encode.h"
 #include "daemon/worker/queue.h"
 #include "daemon/worker/req.h"
 
-#define ING_SLICE      (16u << 10) /* bytes of text per poll */
-#define ING_HASH_SLICE 16384       /* ids hashed per poll */
-#define ING_RECORDS    64          /* records of the gate per poll */
-#define ING_ENCODERS   4           /* idle encoders kept for later texts */
+#define ING_HASH_SLICE 16384 /* ids hashed per poll */
+#define ING_RECORDS    64    /* records of the gate per poll */
 
 struct files;
 struct tok;
@@ -41,10 +41,11 @@ struct ing_defaults {
 
 struct ing_cfg {
     struct lnk *lnk;
-    struct que *q_eng;         /* to the engine: at least 2 slots per request */
-    struct que *q_egr;         /* to egress */
-    struct que *q_freed;       /* from egress */
-    const struct tok *tok;     /* NULL: ids only */
+    struct que *q_eng;          /* to the engine: at least 2 slots per request */
+    struct que *q_egr;          /* to egress */
+    struct que *q_freed;        /* from egress */
+    struct que *q_text, *q_ids; /* to and from encode; NULL: all texts are tokenized here */
+    const struct tok *tok;      /* NULL: ids only */
     const struct files *files; /* NULL: none */
     uint32_t max_reqs;
     int32_t vocab, max_len;
@@ -70,18 +71,14 @@ struct ing_limits {
     int64_t default_max_tokens, max_waiting_ms;
 };
 
-struct ing_list {
-    struct req *head, *tail;
-};
-
 struct ingress {
     uint32_t magic;
 #define ING_MAGIC 0x494e4731u
     struct ing_cfg cfg;
     struct req_pool pool;
-    struct ing_list texts, hashes; /* requests in progress, served in turn */
-    struct tok_enc *enc[ING_ENCODERS];
-    int32_t n_enc;
+    struct req_list bans, hashes; /* requests in progress, served in turn */
+    struct encode texts;
+    int bans_turn; /* bans came last, not a text */
     uint64_t now_ns;
     int draining;             /* LNK_T_DRAIN came */
     uint32_t n_asked, n_told; /* LNK_T_RELOAD records received; answered by

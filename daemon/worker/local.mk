@@ -37,6 +37,8 @@ libfddworker_a_SOURCES = \
 	%D%/egress_prompt.c \
 	%D%/egress_record.c \
 	%D%/egress_token.c \
+	%D%/encode.c \
+	%D%/encode.h \
 	%D%/engine.c \
 	%D%/engine.h \
 	%D%/engine_count.c \

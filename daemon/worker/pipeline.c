@@ -15,6 +15,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/common/slice.h"
 
 #define PIP_PARK_NS   (100 * CLK_MS) /* longest sleep of a thread: the heartbeat */
 #define PIP_DRAIN_NS  (5 * CLK_MS)   /* ingress's sleep while the last requests end */
@@ -39,6 +40,8 @@ pip_wire(struct pipeline *p)
         { &p->q_token, out, p->bell_egr },        /* engine to egress */
         { &p->q_stop, 2 * out + n, p->bell_eng }, /* egress to engine */
         { &p->q_freed, n + 16, NULL },            /* egress to ingress */
+        { &p->q_text, n, &p->bell_enc },          /* ingress to tokenize */
+        { &p->q_ids, n, NULL },                   /* tokenize to ingress */
     };
 
     for (size_t i = 0; i < sizeof(wires) / sizeof(wires[0]); i++)
@@ -68,6 +71,8 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
     c->ing.q_eng = &p->q_add;
     c->ing.q_egr = &p->q_open;
     c->ing.q_freed = &p->q_freed;
+    c->ing.q_text = &p->q_text;
+    c->ing.q_ids = &p->q_ids;
     c->ing.tok = c->tok;
     c->ing.cnt = c->cnt;
     c->eng.q_in = &p->q_add;
@@ -79,6 +84,12 @@ pip_stages(struct pipeline *p, char *err, size_t err_bytes)
     rc = eng_new(&c->eng, c->run, &p->eng, err, err_bytes);
     if (rc != 0)
         return rc;
+    enc_init(&p->enc,
+        &(struct enc_cfg){ .tok = c->tok,
+            .vocab = c->ing.vocab,
+            .cnt = c->cnt,
+            .in = &p->q_text,
+            .out = &p->q_ids });
     p->ing = ing_new(&c->ing);
     p->egr = egr_new(&gc);
     return p->ing == NULL || p->egr == NULL ? -ENOMEM : 0;
@@ -122,7 +133,10 @@ pip_free(struct pipeline *p)
     ASSERT(p->n_thread == 0);
     (void)egr_free(p->egr);
     (void)ing_free(p->ing);
+    enc_fini(&p->enc);
     (void)eng_free(p->eng);
+    que_fini(&p->q_ids);
+    que_fini(&p->q_text);
     que_fini(&p->q_freed);
     que_fini(&p->q_stop);
     que_fini(&p->q_token);
@@ -155,6 +169,7 @@ pip_stop(struct pipeline *p)
     fdr_publish(&p->stop, 1);
     lnk_ring(p->bell_eng);
     lnk_ring(p->bell_egr);
+    lnk_ring(&p->bell_enc);
     ing_wake(p->ing);
 }
 
@@ -207,6 +222,28 @@ pip_ingress(void *arg)
         if (getppid() != p->parent)
             _exit(0);
     }
+}
+
+static void *
+pip_encode(void *arg)
+{
+    struct pipeline *p = arg;
+
+    (void)slc_set(SLC_LONG_NS);
+    while (!pip_stopped(p)) {
+        int ended, work = enc_poll(&p->enc, clk_now_ns(), &ended);
+
+        if (ended)
+            lnk_wake_ingress(p->cfg.lnk);
+        if (work != 0)
+            continue;
+        que_park(&p->bell_enc);
+        if (que_recheck(&p->q_text) != 0 || pip_stopped(p))
+            que_unpark(&p->bell_enc);
+        else
+            (void)que_sleep(&p->bell_enc, PIP_PARK_NS);
+    }
+    return NULL;
 }
 
 static void *
@@ -280,6 +317,8 @@ pip_start(struct pipeline *p)
     if (rc == 0)
         rc = pip_thread(p, &p->th_eng, "fdd-engine", pip_engine);
     if (rc == 0)
+        rc = pip_thread(p, &p->th_enc, "fdd-tokenize", pip_encode);
+    if (rc == 0)
         rc = pip_thread(p, &p->th_ing, "fdd-ingress", pip_ingress);
     if (rc != 0) { /* the caller frees what those that were started use */
         pip_stop(p);
@@ -292,8 +331,10 @@ void
 pip_join(struct pipeline *p)
 {
     /* in reverse of the order in which they were started */
-    if (p->n_thread > 2)
+    if (p->n_thread > 3)
         (void)pthread_join(p->th_ing, NULL);
+    if (p->n_thread > 2)
+        (void)pthread_join(p->th_enc, NULL);
     if (p->n_thread > 1)
         (void)pthread_join(p->th_eng, NULL);
     if (p->n_thread > 0)
@@ -304,8 +345,9 @@ pip_join(struct pipeline *p)
 int
 pip_poll(struct pipeline *p, uint64_t now_ns)
 {
-    int work = ing_poll(p->ing, now_ns);
+    int work = ing_poll(p->ing, now_ns), ended;
 
+    work |= enc_poll(&p->enc, now_ns, &ended);
     work |= eng_poll(p->eng, now_ns);
     return work | egr_poll(p->egr, now_ns);
 }

@@ -1,10 +1,11 @@
 /* SPDX-FileCopyrightText: The fdd authors
  * SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pipeline: three stages on three threads, and the queues between them.
+ * The pipeline: four stages on four threads, and the queues between them.
  *
  *   thread    stage     reads                      writes
- *   ingress   ing_poll  down ring, freed           add, open
+ *   ingress   ing_poll  down ring, freed, ids      add, open, text
+ *   tokenize  enc_poll  text                       ids
  *   engine    eng_poll  add, stop                  token
  *   egress    egr_poll  open, token                up ring, stop, freed
  *
@@ -19,6 +20,7 @@
 
 #include "daemon/common/link.h"
 #include "daemon/worker/egress.h"
+#include "daemon/worker/encode.h"
 #include "daemon/worker/engine.h"
 #include "daemon/worker/ingress.h"
 #include "daemon/worker/queue.h"
@@ -43,11 +45,13 @@ struct pipeline {
 #define PIP_MAGIC 0x50495045u
     struct pip_cfg cfg;
     struct lnk_cursor *bell_eng, *bell_egr; /* in the link's segment */
-    struct que q_add, q_open, q_token, q_stop, q_freed;
+    struct lnk_cursor bell_enc;
+    struct que q_add, q_open, q_token, q_stop, q_freed, q_text, q_ids;
     struct ingress *ing;
+    struct encode enc;
     struct engine *eng;
     struct egress *egr;
-    pthread_t th_ing, th_eng, th_egr;
+    pthread_t th_ing, th_enc, th_eng, th_egr;
     int n_thread;
     uint32_t stop;
     pid_t parent;

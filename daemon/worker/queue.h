@@ -79,6 +79,8 @@ enum que_kind {
     QUE_ANSWER, /* req: non-generating request */
     QUE_READY,  /* send LNK_T_READY */
     QUE_STATE,  /* send LNK_T_STATE */
+    /* ingress to encode, and back */
+    QUE_TEXT, /* req, whose text is tokenized; back with a, x = rc, arg of struct enc_done */
     /* engine to egress */
     QUE_TOKEN, /* sample, a = token, x = output index, done; logprob */
     QUE_SCORE, /* prompt logprob: a = token, x = its position */

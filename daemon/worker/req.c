@@ -231,6 +231,16 @@ req_block_hash(const struct seq *s, int32_t i)
     return i < r->n_hash ? &r->hash[i] : &s->hash[i - r->n_hash];
 }
 
+int32_t
+req_given_up(const struct req *r, uint64_t now_ns)
+{
+    int32_t code = __atomic_load_n(&r->cancel, __ATOMIC_ACQUIRE);
+
+    if (code == 0 && r->deadline_total_ns != 0 && r->deadline_total_ns <= now_ns)
+        code = FDP_E_DEADLINE;
+    return code;
+}
+
 int
 req_echoes(const struct req *r)
 {

@@ -216,12 +216,45 @@ int req_make_seqs(struct req *r);
 /* Hash up to max_blocks more blocks of ids. Returns 1 when all are hashed. */
 int req_hash_step(struct req *r, const struct pfx_key *key, int32_t max_blocks);
 
+/* ---- lists of requests in progress: ingress and encode ------------------------------- */
+
+struct req_list {
+    struct req *head, *tail; /* by ing_next */
+};
+
+static inline void
+req_append(struct req_list *l, struct req *r)
+{
+    r->ing_next = NULL;
+    if (l->tail != NULL)
+        l->tail->ing_next = r;
+    else
+        l->head = r;
+    l->tail = r;
+}
+
+/* Takes the first; the list must not be empty. */
+static inline struct req *
+req_first(struct req_list *l)
+{
+    struct req *r = l->head;
+
+    l->head = r->ing_next;
+    if (l->head == NULL)
+        l->tail = NULL;
+    r->ing_next = NULL;
+    return r;
+}
+
 /* ---- any owner ------------------------------------------------------------------ */
 
 /* Token at position pos < n_tok. */
 uint32_t req_token(const struct seq *s, int32_t pos);
 /* Hash of block i < s->n_hash. */
 const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
+/* The error for a request that ingress, encode or egress still works on: its client
+ * cancelled it or disconnected, or its deadline has passed. 0: none. */
+int32_t req_given_up(const struct req *r, uint64_t now_ns);
 /* Is the prompt sent back? Then egress hands the request to the engine after sending
  * it. */
 int req_echoes(const struct req *r);

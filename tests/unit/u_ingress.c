@@ -29,7 +29,8 @@ struct fix {
     struct lnk_seg *seg;
     int fd;
     struct lnk gate, worker;
-    struct que q_eng, q_egr, q_freed;
+    struct que q_eng, q_egr, q_freed, q_text, q_ids;
+    struct encode enc; /* the thread of long texts; fix_encode() */
     struct cnt_worker cnt;
     struct tok *tok;
     struct ingress *g;
@@ -85,10 +86,29 @@ fix_new(int prefix, int n_penalty)
     return f;
 }
 
+/* Long texts have a thread of their own: the caller of enc_poll(). */
+static void
+fix_encode(struct fix *f)
+{
+    assert_int_equal(que_init(&f->q_text, MAX_REQS, NULL), 0);
+    assert_int_equal(que_init(&f->q_ids, MAX_REQS, NULL), 0);
+    enc_init(&f->enc,
+        &(struct enc_cfg){ .tok = f->tok,
+            .vocab = VOCAB,
+            .cnt = &f->cnt,
+            .in = &f->q_text,
+            .out = &f->q_ids });
+    f->g->cfg.q_text = &f->q_text;
+    f->g->cfg.q_ids = &f->q_ids;
+}
+
 static void
 fix_free(struct fix *f)
 {
     ing_free(f->g);
+    enc_fini(&f->enc);
+    que_fini(&f->q_text);
+    que_fini(&f->q_ids);
     tok_free(f->tok);
     que_fini(&f->q_eng);
     que_fini(&f->q_egr);
@@ -797,10 +817,162 @@ records_wait_for_new_limits(void **state)
     fix_free(f);
 }
 
+/* ---- long texts ---------------------------------------------------------------------- */
+
+#define LONG (20 * ENC_SLICE + 7)
+
+static char *
+long_text(void)
+{
+    char *text = malloc(LONG);
+
+    assert_non_null(text);
+    memset(text, 'x', LONG);
+    return text;
+}
+
+/* The text's items have come, and the thread has it. */
+static void
+long_text_comes(struct fix *f)
+{
+    for (int i = 0; que_recheck(&f->q_text) == 0; i++) {
+        assert_in_range(i, 0, 100);
+        poll(f);
+    }
+}
+
+/* Runs the thread until a text has ended; returns the number of its polls. */
+static int
+encode(struct fix *f)
+{
+    int n = 0, ended = 0;
+
+    for (; !ended; n++)
+        assert_int_not_equal(enc_poll(&f->enc, f->now, &ended), 0);
+    return n;
+}
+
+/* A text of more than a slice is left to the thread; ingress takes other requests
+ * meanwhile, a short text as well. */
+static void
+long_texts_delay_nobody(void **state)
+{
+    struct fix *f = fix_new(1, 0);
+    char *text = long_text();
+    static const uint32_t ids[3] = { 1, 2, 3 };
+
+    (void)state;
+    fix_encode(f);
+    (void)submit_item(f, FDP_IT_PROMPT_TEXT, text, LONG);
+    long_text_comes(f);
+    for (int i = 0; i < 40; i++)
+        poll(f);
+    assert_int_equal(f->n_added, 0);
+    assert_int_equal(f->cnt.tokenize_ns, 0);
+    (void)taken(f, ids, 3);
+    (void)submit_item(f, FDP_IT_PROMPT_TEXT, text, ENC_SLICE);
+    for (int i = 0; i < 10; i++)
+        poll(f);
+    assert_int_equal(f->n_added, 2);
+    assert_true(encode(f) >= 20);
+    assert_int_equal(f->cnt.tokenized_bytes, LONG + ENC_SLICE);
+    assert_int_equal(f->n_added, 2);
+    while (f->n_added == 2)
+        poll(f);
+    assert_int_equal(f->added[2]->n_prompt, LONG);
+    for (uint32_t i = 0; i < LONG; i++)
+        assert_int_equal(f->added[2]->ids[i], 'x');
+    are_hashes_of(f, f->added[2], f->added[2]->ids);
+    free(text);
+    fix_free(f);
+}
+
+/* What it bans is tokenized before. */
+static void
+long_texts_come_after_bans(void **state)
+{
+    struct fix *f = fix_new(0, 4);
+    uint32_t n = (uint32_t)FDP_ITEM_SPAN(1), at = 0;
+    unsigned char *blob = mem_zalloc(n + FDP_ITEM_SPAN(LONG)),
+                  *ban = item(FDP_IT_BAD_WORDS, "q", 1);
+    char *text = long_text();
+    unsigned char *rest = item(FDP_IT_PROMPT_TEXT, text, LONG);
+    uint64_t id;
+
+    (void)state;
+    fix_encode(f);
+    memcpy(blob, ban, n);
+    memcpy(blob + n, rest, FDP_ITEM_SPAN(LONG));
+    n += (uint32_t)FDP_ITEM_SPAN(LONG);
+    id = submit_rec(f, n);
+    while (at < n)
+        submit_piece(f, id, blob, n, &at);
+    lnk_flush(&f->gate);
+    long_text_comes(f);
+    (void)encode(f);
+    poll(f);
+    assert_int_equal(f->n_fail, 0);
+    assert_int_equal(f->n_added, 1);
+    assert_int_equal(f->added[0]->n_prompt, LONG);
+    assert_int_equal(f->added[0]->rules->n_ban, 2);
+    free(blob);
+    free(ban);
+    free(rest);
+    free(text);
+    fix_free(f);
+}
+
+/* It ends early, or is no text. */
+static void
+long_texts_fail(void **state)
+{
+    struct fix *f = fix_new(0, 0);
+    char *text = long_text();
+    uint64_t id;
+    int ended;
+
+    (void)state;
+    fix_encode(f);
+    id = submit_item(f, FDP_IT_PROMPT_TEXT, text, LONG);
+    long_text_comes(f);
+    assert_int_not_equal(enc_poll(&f->enc, f->now, &ended), 0);
+    cancel(f, id);
+    poll(f);
+    assert_int_equal(f->n_fail, 0);
+    assert_int_equal(encode(f), 1);
+    poll(f);
+    assert_int_equal(f->n_fail, 1);
+    assert_int_equal(f->fail.a, FDP_E_CANCELLED);
+    /* ingress reads its clock before the thread does */
+    (void)submit_item(f, FDP_IT_PROMPT_TEXT, text, LONG);
+    long_text_comes(f);
+    f->g->pool.reqs[0].deadline_total_ns = f->now + 10;
+    f->now += 10;
+    assert_int_equal(encode(f), 1);
+    f->now -= 5;
+    poll(f);
+    assert_int_equal(f->n_fail, 2);
+    assert_int_equal(f->fail.a, FDP_E_DEADLINE);
+    text[LONG - 1] = (char)0xff;
+    (void)submit_item(f, FDP_IT_PROMPT_TEXT, text, LONG);
+    long_text_comes(f);
+    assert_int_equal(encode(f), 1);
+    poll(f);
+    assert_int_equal(f->n_fail, 3);
+    assert_int_equal(f->fail.a, FDP_E_BAD_TEXT);
+    poll(f);
+    assert_int_equal(ing_open(f->g), 0);
+    free(text);
+    fix_free(f);
+}
+
 int
 main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_texts_delay_nobody),
+        cmocka_unit_test(long_texts_come_after_bans),
+        cmocka_unit_test(long_texts_fail),
         cmocka_unit_test(long_prompts_are_hashed_by_turns),
         cmocka_unit_test(rotation_is_part_of_names),
         cmocka_unit_test(texts_are_hashed_too),

@@ -301,6 +301,9 @@ t_wake_worker(void **state)
     lnk_worker_park(&p.w, 1 * CLK_MS); /* nothing arrives: returns */
     park_under_clock(&p.w, 10800);
     park_under_clock(&p.w, -10800);
+    lnk_wake_ingress(&p.w); /* before the sleep that it ends */
+    assert_int_equal(lnk_worker_park(&p.w, 10 * CLK_S), 1);
+    assert_int_equal(lnk_worker_park(&p.w, 1 * CLK_MS), 0);
     assert_int_equal(pthread_create(&th, NULL, worker_thread, &p), 0);
     for (int i = 0; i < 2000; i++) {
         while (lnk_claim(&p.g, 1, LNK_T_CANCEL, 0, 0, 8) == NULL)
