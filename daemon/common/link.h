@@ -91,7 +91,8 @@ enum lnk_activity { LNK_ACT_LOAD = 0, LNK_ACT_SERVE, LNK_ACT_CAPTURE, LNK_ACT_PR
 /* Heartbeat: the engine writes, the gate reads (hang.h). Relaxed stores: they publish
  * nothing, and a value that is one step old is harmless. */
 struct lnk_beat {
-    uint64_t beats;          /* counts polls of the engine, at least one per 100 ms */
+    uint64_t beats;          /* counts polls of the engine that do not find it waiting for
+                                a step, at least one per 100 ms */
     uint64_t step_began_ns;  /* launch of the newest step, CLOCK_MONOTONIC; 0: none yet */
     uint64_t step_expect_ns; /* longest expected time of the steps in flight at that
                                 launch; 0: unknown */

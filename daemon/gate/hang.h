@@ -4,16 +4,18 @@
  * Detects a hung worker. Pure functions: the caller passes the link segment's counters
  * and the time.
  *
- * A worker's engine counts a beat in each poll, and at least every 100 ms when it has
- * nothing to do. It counts none while it waits for a step. A worker is hung when it
- * counted no beat for longer than
+ * A worker's engine counts a beat in each poll that finds no step in flight or collects
+ * one, and at least every 100 ms when it has nothing to do. It counts none while it waits
+ * for a step, whatever commands come. A worker is hung when it counted no beat for longer
+ * than
  *
  *     max(daemon.worker_hang_ms, HNG_FACTOR x the expected time of its step)
  *
  * and, while the time of its steps is unknown, for longer than
- * daemon.worker_start_timeout_ms. Loading, graph capture and profiling have no limit. An
- * interval between two calls longer than HNG_GAP_NS does not count: then the gate itself,
- * or the machine, was stopped.
+ * daemon.worker_start_timeout_ms. Loading, graph capture and profiling have no limit, but
+ * live steps have it again when their profile's time is over. An interval between two
+ * calls longer than HNG_GAP_NS does not count: then the gate itself, or the machine, was
+ * stopped.
  */
 #ifndef FDD_DAEMON_GATE_HANG_H
 #define FDD_DAEMON_GATE_HANG_H

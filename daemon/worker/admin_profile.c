@@ -113,7 +113,7 @@ adm_await(struct worker *w, struct prf *p, int64_t within_ms, int stop_fd)
         }
         if (!stopped && ((n > 0 && pfd[1].revents != 0) || clk_now_ns() >= until)) {
             stopped = 1;
-            prf_stop(p);
+            eng_profile_stop(e, p);
             pip_ring_engine(w->pip);
         }
     }

@@ -492,15 +492,16 @@ eng_step(struct engine *e, uint64_t sched_ns)
     return 1;
 }
 
-/* Begins, continues or gives back a profile. Returns nonzero if there was work. */
+/* Begins, continues or gives back a profile. It begins only while the device moves: the
+ * gate tolerates a long step of a profile. Returns nonzero if there was work. */
 static int
-eng_profiling(struct engine *e)
+eng_profiling(struct engine *e, int moves)
 {
     struct eng_profile *p = &e->profile;
     int work = 0, rc;
 
     if (p->on == NULL) {
-        if (fdr_load_acquire(&p->want) == p->have)
+        if (!moves || fdr_load_acquire(&p->want) == p->have)
             return 0;
         p->on = p->ask;
         eng_activity(e, LNK_ACT_PROFILE);
@@ -575,7 +576,7 @@ int
 eng_poll(struct engine *e, uint64_t now_ns)
 {
     uint64_t t0 = clk_now_ns();
-    int work;
+    int work, moves;
 
     e->now_ns = t0;
     work = eng_commands(e, e->cfg.q_in) | eng_commands(e, e->cfg.q_stop);
@@ -585,16 +586,18 @@ eng_poll(struct engine *e, uint64_t now_ns)
     }
     e->busy = sch_busy(e->sch);
 
-    if (e->cfg.beat != NULL)
-        __atomic_fetch_add(&e->cfg.beat->beats, 1, __ATOMIC_RELAXED);
     if (fdr_load_acquire(&e->snap.want) != e->snap.have)
         eng_snapshot(e);
+    moves = e->n_flight == 0;
     if (eng_collect_done(e) > 0) {
         /* tokens do not wait for the next step's launch */
         que_publish(e->cfg.q_out);
-        work = 1;
+        moves = work = 1;
     }
-    work |= eng_profiling(e);
+    /* a command alone does not show that the device works */
+    if (moves && e->cfg.beat != NULL)
+        __atomic_fetch_add(&e->cfg.beat->beats, 1, __ATOMIC_RELAXED);
+    work |= eng_profiling(e, moves);
     if (fdr_load_acquire(&e->change.want) != e->change.have && e->n_flight == 0 &&
         (e->profile.on == NULL || !prf_has_device(e->profile.on)))
         eng_apply(e);
@@ -684,6 +687,18 @@ eng_profile(struct engine *e, struct prf *p)
     e->profile.ask = p;
     fdr_publish(&e->profile.want, fdr_load_relaxed(&e->profile.want) + 1);
     return 0;
+}
+
+void
+eng_profile_stop(struct engine *e, struct prf *p)
+{
+    uint32_t act = LNK_ACT_PROFILE;
+
+    prf_stop(p);
+    /* the engine may be waiting for a step */
+    if (!p->is_synthetic && e->cfg.beat != NULL)
+        (void)__atomic_compare_exchange_n(&e->cfg.beat->activity, &act, LNK_ACT_SERVE, 0,
+            __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 int

@@ -172,8 +172,10 @@ int eng_snap_ready(const struct engine *e);
  * still in progress. */
 int eng_set_graph(struct engine *e, int use_graph, const struct cap *cap);
 /* From any one other thread, as eng_set_graph(): measure steps as p says. -EBUSY. The
- * engine owns p until eng_profile_ready(); prf_stop() hastens that. */
+ * engine owns p until eng_profile_ready(); eng_profile_stop() hastens that, and the gate
+ * no longer tolerates that a live step takes long. */
 int eng_profile(struct engine *e, struct prf *p);
+void eng_profile_stop(struct engine *e, struct prf *p);
 int eng_profile_ready(const struct engine *e);
 /* From any thread, for tests: a rank's device fails in the next step, or its launch
  * thread stops responding. */

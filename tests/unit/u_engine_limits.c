@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * The engine when something runs out: room in the queue to egress, memory for graphs.
- * Also its counters when results come late.
+ * Also its counters when results come late, and its beats when they do not come.
  */
 #include "config.h"
 
@@ -202,11 +202,63 @@ no_memory_for_graphs(struct sim_rng *g)
     }
 }
 
+/* The device does nothing. Commands come meanwhile and are handled, but are no beats: the
+ * gate must see that the worker hangs. */
+static void
+commands_are_no_beats(struct sim_rng *g)
+{
+    (void)g;
+    for (int32_t depth = 1; depth <= ENG_MAX_DEPTH; depth++) {
+        struct sim_cfg c = { .max_reqs = 32,
+            .max_seqs = 2,
+            .max_tokens = 64,
+            .max_len = 256,
+            .n_block = 100,
+            .block_size = 16,
+            .chunked = 1,
+            .depth = depth,
+            .exec = FDK_EXEC_DEFER,
+            .pace = SIM_PACE_NONE };
+        struct sim *s = sim_new(&c);
+        struct engine *e = s->pip->eng;
+        const struct lnk_beat *b = &s->seg->w.beat;
+        uint64_t n = b->beats;
+
+        for (int i = 0; i < 10; i++)
+            (void)sim_poll(s);
+        SIM_CHECK(b->beats >= n + 10); /* idle */
+        sim_submit(s, ask(s, 20, 60), NULL);
+        while (e->n_flight == 0)
+            (void)sim_poll(s);
+        n = b->beats;
+        for (int i = 0; i < 10; i++) {
+            struct sim_req *r = ask(s, 20, 1);
+
+            sim_submit(s, r, NULL);
+            (void)sim_poll(s);
+            sim_cancel(s, r, FDP_E_CANCELLED);
+            (void)sim_poll(s);
+        }
+        SIM_CHECK(s->n_error > 5 && e->n_flight > 0);
+        SIM_CHECK(b->beats == n);
+        (void)sim_device(s, 1000);
+        (void)sim_poll(s);
+        SIM_CHECK(b->beats == n + 1);
+        while (s->n_open > 0) {
+            (void)sim_device(s, 1000);
+            (void)sim_poll(s);
+        }
+        SIM_CHECK(s->n_done > 0);
+        sim_free(s);
+    }
+}
+
 int
 main(int argc, char **argv)
 {
     static const struct sim_test all[] = { SIM_TEST(ends_leave_room_for_results),
-        SIM_TEST(late_rows_are_no_tokens), SIM_TEST(no_memory_for_graphs) };
+        SIM_TEST(late_rows_are_no_tokens), SIM_TEST(no_memory_for_graphs),
+        SIM_TEST(commands_are_no_beats) };
 
     return sim_run(argc, argv, all, sizeof(all) / sizeof(all[0]));
 }

@@ -304,6 +304,49 @@ live_begins_between_steps(struct sim_rng *g)
     sim_free(s);
 }
 
+/* A step hangs. A profile asked for meanwhile does not begin, and one whose time is over
+ * does not keep the gate from seeing it. */
+static void
+live_step_hangs(struct sim_rng *g)
+{
+    (void)g;
+    for (int depth = 1; depth <= 2; depth++) {
+        struct sim_cfg c = small(depth, 0, FDK_EXEC_DEFER);
+        struct sim *s;
+        const struct lnk_beat *b;
+        struct prf *p;
+
+        c.pace = SIM_PACE_NONE;
+        s = sim_new(&c);
+        b = &s->seg->w.beat;
+        (void)ask(s, 0, 20);
+        while (s->pip->eng->n_flight == 0)
+            (void)sim_poll(s);
+        p = begin(s, 2, NULL);
+        for (int i = 0; i < 10; i++)
+            (void)sim_poll(s);
+        SIM_CHECK(b->activity != LNK_ACT_PROFILE);
+        while (p->n_out == 0) { /* begins with the next step */
+            (void)sim_device(s, 1000);
+            (void)sim_poll(s);
+        }
+        SIM_CHECK(b->activity == LNK_ACT_PROFILE);
+        eng_profile_stop(s->pip->eng, p);
+        for (int i = 0; i < 10; i++) {
+            SIM_CHECK(b->activity == LNK_ACT_SERVE);
+            (void)sim_poll(s);
+        }
+        SIM_CHECK(p->n_out > 0 && !eng_profile_ready(s->pip->eng));
+        while (!eng_profile_ready(s->pip->eng) || s->n_open > 0) {
+            (void)sim_device(s, 1000);
+            (void)sim_poll(s);
+        }
+        SIM_CHECK(p->measured.n > 0 && b->activity == LNK_ACT_SERVE);
+        (void)prf_free(p);
+        sim_free(s);
+    }
+}
+
 /* The engine runs in its own thread and is controlled from here. */
 static void
 live_threads(struct sim_rng *g)
@@ -708,6 +751,7 @@ main(int argc, char **argv)
         SIM_TEST(live_steps_compute_the_same),
         SIM_TEST(live_stopped),
         SIM_TEST(live_begins_between_steps),
+        SIM_TEST(live_step_hangs),
         SIM_TEST(live_threads),
         SIM_TEST(made_leaves_no_trace),
         SIM_TEST(made_reads_the_pool),
