@@ -591,8 +591,8 @@ enum fdk_probe {
 };
 struct fdk_device_info {
     char name[64];
-    uint64_t mem_total, mem_free;
-    int32_t n_proc;     /* SMs, or threads */
+    uint64_t mem_total, mem_free; /* on_host: the device's share of the host's */
+    int32_t n_proc;               /* SMs, or threads */
     uint32_t peer_mask; /* bit i: device i of the context is reachable by peer copy */
 };
 struct fdk_ops {

@@ -118,11 +118,7 @@ wrk_ranks(const struct worker *w, int taken, struct mpl_rank ret[FDK_MAX_DEVICES
         const struct run_dev *dev = &w->run->dev[i];
 
         rc = dev->run->k->device_info(dev->run->ctx, dev->idx, &di);
-        /* virtual devices share the host's memory */
-        if (rc == 0 && w->run->k->on_host)
-            ret[i] = (struct mpl_rank){ di.mem_total / (uint64_t)w->run->n_rank,
-                di.mem_free / (uint64_t)w->run->n_rank };
-        else if (rc == 0)
+        if (rc == 0)
             ret[i] = (struct mpl_rank){ di.mem_total, di.mem_free };
         if (rc == 0 && taken)
             ret[i].mem_free += dev->mem.collectives;

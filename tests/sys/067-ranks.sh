@@ -94,6 +94,10 @@ finish
 model --set device.list=cpu:4 --set parallel.tensor_parallel_size=4 --set graph.use_cudagraph=no \
     --set device.overlap_depth=0 --set parallel.custom_all_reduce=yes
 [ "$(ask)" = "$want" ] || fail "other text on four devices: $(ask), not $want"
+# each may use its quarter of the free memory, less what others have taken since
+expect 0 ctl memory --json
+[ "$(json 'all(d["limit_bytes"] > 0.5 * e["device_free_bytes"] for e in d["devices"])' <<<"$out")" = True ] ||
+    fail "four devices may use little of the free memory: $out"
 finish
 
 # ---- two ranks without access to each other's memory
