@@ -348,12 +348,12 @@ static int32_t
 wrk_threads(const struct worker *w)
 {
     uint32_t n_group = w->seg->n_group;
-    long n;
+    int32_t n;
 
     if (w->par.device_threads != 0 || n_group <= 1)
         return (int32_t)w->par.device_threads;
-    n = sysconf(_SC_NPROCESSORS_ONLN) / ((long)n_group * wrk_n_rank(w));
-    return n > 0 ? (int32_t)n : 1;
+    n = wrk_processors() / ((int32_t)n_group * wrk_n_rank(w));
+    return n > 0 ? n : 1;
 }
 
 /* Fewest tokens of a step that runs in halves; 0: no step does. */

@@ -5,6 +5,7 @@
 #include "daemon/worker/worker.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,22 +308,34 @@ wrk_settle_memory(struct worker *w, char *err, size_t err_bytes)
 #define WRK_HOST_SPARE_CUDA (UINT64_C(2) << 30)
 #define WRK_TASKS_SPARE     64 /* threads that load, serve and log, and fdd */
 
+int32_t
+wrk_processors(void)
+{
+    cpu_set_t set;
+    long n;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0)
+        return CPU_COUNT(&set);
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int32_t)n : 1;
+}
+
 void
 wrk_host_need(const struct worker *w, struct wrk_need *ret)
 {
     const struct mpl *m = &w->mpl;
     uint64_t n_rank = (uint64_t)wrk_n_rank(w),
              n_group = w->seg->n_group > 1 ? w->seg->n_group : 1;
-    long n = w->par.device_threads != 0
-        ? (long)(w->par.device_threads * (int64_t)(n_rank * n_group))
-        : sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n = w->par.device_threads != 0
+        ? (uint64_t)w->par.device_threads * n_rank * n_group
+        : (uint64_t)wrk_processors();
     uint64_t bytes = m->host_bytes +
         (wrk_on_cpu(w) ? n_rank * m->device_bytes + WRK_HOST_SPARE_CPU
                        : WRK_HOST_SPARE_CUDA);
 
     *ret = (struct wrk_need){ .bytes = n_group * bytes,
         .pinned = n_group * mpl_bytes(m, MPL_HOST_KV),
-        .tasks = WRK_TASKS_SPARE + 2 * (uint64_t)(n > 0 ? n : 1) };
+        .tasks = WRK_TASKS_SPARE + 2 * n };
 }
 
 /* Warns if the systemd unit's limits are below the plans of all groups: fdd(8), UNDER

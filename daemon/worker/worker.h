@@ -135,6 +135,8 @@ struct wrk_need {
     uint64_t bytes, pinned, tasks;
 };
 void wrk_host_need(const struct worker *w, struct wrk_need *ret);
+/* Processors that this process may use. */
+int32_t wrk_processors(void);
 /* The name of t as in kv.dtype. */
 const char *wrk_kv_dtype_name(enum fdk_dtype t);
 

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include <sched.h>
 #include <stdlib.h>
 
 #include <unistd.h>
@@ -19,6 +20,18 @@
 #include "daemon/worker/model.h"
 #include "daemon/worker/weights.h"
 #include "daemon/worker/worker.h"
+
+static int n_may; /* processors that this process may use; 0: not known */
+
+int
+sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *ret)
+{
+    (void)pid;
+    CPU_ZERO_S(bytes, ret);
+    for (int i = 0; i < n_may; i++)
+        CPU_SET_S((size_t)i, bytes, ret);
+    return n_may > 0 ? 0 : -1;
+}
 
 struct fix {
     struct worker w;
@@ -127,6 +140,13 @@ t_open_args(void **state)
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.n_thread, 3);
     free(f);
+    f = with("device.threads", "0"); /* only processors that they may use */
+    f->w.seg->n_group = 2;
+    n_may = 4 * (int)sysconf(_SC_NPROCESSORS_ONLN);
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.n_thread, n_may / 2);
+    n_may = 0;
+    free(f);
     f = with("device.test_entry", "1");
     f->w.devs = (struct dvc){ .n = 3, .at = { { .num = 4 }, { .num = 2 }, { .num = 0 } } };
     f->w.first_dev = 1;
@@ -203,6 +223,11 @@ t_host_need(void **state)
     assert_int_equal(need.bytes, 2 * (one.bytes + 3 * 1000));
     assert_int_equal(need.pinned, 2 * 70);
     assert_int_equal(need.tasks, one.tasks + 2 * 3 * 7);
+    f->w.par.device_threads = 0;
+    n_may = CPU_SETSIZE;
+    wrk_host_need(&f->w, &need);
+    n_may = 0;
+    assert_int_equal(need.tasks, one.tasks + 2 * (CPU_SETSIZE - 3));
     free(f);
 }
 
