@@ -447,8 +447,10 @@ prf_poll(struct prf *p, const struct prf_idle *idle, int *ret_work)
         p->n_out = 0;
     }
     *ret_work = 1;
-    p->interrupted |= idle->busy;
     if (prf_over(p))
+        return 0;
+    p->interrupted = idle->busy;
+    if (p->interrupted)
         return 0;
     if (p->fill_at < p->n_place)
         return prf_fill(p, idle);

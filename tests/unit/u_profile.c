@@ -504,6 +504,18 @@ made_refused_and_interrupted(struct sim_rng *g)
     finish(s);
     SIM_CHECK(!p->interrupted && p->measured.n < 100);
     (void)prf_free(p);
+
+    /* during the last step: nothing is left to be interrupted */
+    p = begin(s, 2, &made);
+    while (p->n_taken[0] + p->n_taken[1] < 4)
+        (void)sim_poll(s);
+    SIM_CHECK(p->n_out == 1);
+    r = ask(s, 3, 5);
+    finish(s);
+    SIM_CHECK(p->measured.n == 2 && p->plain.n == 2 && !p->interrupted);
+    (void)prf_free(p);
+    sim_drain(s);
+    SIM_CHECK(r->code == 0);
     sim_free(s);
 }
 
