@@ -689,8 +689,8 @@ struct fdk_ops {
     int (*row_update)(const struct fdk_row_update_args *, fdk_stream_t);
     int (*att_plan)(const struct fdk_att_plan_args *, fdk_stream_t);
     /* att_plan on the host, synchronous: all pointers are host pointers, including those
-     * of block tables and outputs. The caller copies the results to the device
-     * unchanged. */
+     * of block tables and outputs. The caller copies the results to a device unchanged;
+     * they are for every device of the context. */
     int (*att_plan_host)(struct fdk_ctx *, int dev, const struct fdk_att_plan_args *);
     int (*embed)(const struct fdk_embed_args *, fdk_stream_t);
     int (*rmsnorm)(const struct fdk_rmsnorm_args *, fdk_stream_t);

@@ -372,7 +372,7 @@ run_att_at(const struct runner *run, int32_t T, int32_t i, unsigned char *base)
             run_att_round((size_t)run_n_work(run, T) * sizeof(struct fdk_work)) };
 }
 
-/* All ranks have the same kind of device, so they share the plan made for rank 0. */
+/* The ranks share the plan made for rank 0: it is for every device of the context. */
 int
 run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan,
     const struct run_pad *pad)

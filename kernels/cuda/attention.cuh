@@ -326,11 +326,26 @@ cudaError_t cu_att_chunk_load(void); /* by cu_att_split_load() */
 /* attention_double.cu */
 cudaError_t cu_att_double_load(void); /* by cu_att_split_load() */
 
-/* Blocks of a launch on a device with n_proc multiprocessors. */
+/* The devices of a context share a plan. It is for kernels and a number of blocks that
+ * every one of them can run. */
+
+/* Blocks of a launch. */
 static inline int
-cu_split_blocks(int n_proc)
+cu_split_blocks(const struct fdk_ctx *ctx)
 {
-    return n_proc < CU_SPLIT_BLOCKS ? n_proc : CU_SPLIT_BLOCKS;
+    int n = CU_SPLIT_BLOCKS;
+    for (int i = 0; i < ctx->n_dev; i++)
+        n = ctx->dev[i].n_proc < n ? ctx->dev[i].n_proc : n;
+    return n;
+}
+
+static inline int
+cu_att_sm90a(const struct fdk_ctx *ctx)
+{
+    int all = 1;
+    for (int i = 0; i < ctx->n_dev; i++)
+        all &= ctx->dev[i].sm90a;
+    return all;
 }
 
 #endif

@@ -472,12 +472,12 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
         return -EINVAL;
     ret->plan = (struct cu_att_plan *)a->plan;
     ret->n_long_max = cu_att_long_max(t.T, t.b->max_row);
-    ret->n_block = cu_split_blocks(dev->n_proc);
+    ret->n_block = cu_split_blocks(dev->ctx);
     ret->n_set = cu_split_sets(&t);
     ret->n_count = cu_split_counts(&t);
     ret->cut = cu_split_cut_of(&t, det);
-    ret->has_long = dev->sm90a && cu_att_long_fits(&t, det);
-    ret->has_split = dev->sm90a && cu_att_split_fits(&t, det);
+    ret->has_long = cu_att_sm90a(dev->ctx) && cu_att_long_fits(&t, det);
+    ret->has_split = cu_att_sm90a(dev->ctx) && cu_att_split_fits(&t, det);
     ret->kv = t.kv;
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;

@@ -30,7 +30,7 @@ enum { ATT_LONG = 1, ATT_SPLIT = 2 };
 static int
 attention_form(const struct cu_dev *dev, const struct fdk_attention_args *a)
 {
-    int planned = a->plan != NULL && dev->sm90a, det = dev->ctx->deterministic;
+    int planned = a->plan != NULL && cu_att_sm90a(dev->ctx), det = dev->ctx->deterministic;
     return (planned && cu_att_long_fits(a, det) ? ATT_LONG : 0) |
         (planned && cu_att_split_fits(a, det) ? ATT_SPLIT : 0);
 }

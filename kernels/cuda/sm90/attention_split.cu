@@ -173,11 +173,8 @@ cu_split_cut_of(const struct fdk_attention_args *a, int deterministic)
 size_t
 cu_att_split_scratch(const struct fdk_ctx *ctx, const struct fdk_attention_args *a)
 {
-    int n = 0;
-    for (int i = 0; i < ctx->n_dev; i++)
-        n = max(n, cu_split_blocks(ctx->dev[i].n_proc));
-    return a->act == FDK_BF16 && takes_dim(a->D) ?
-        scratch_bytes(a, n, cu_split_cut_of(a, ctx->deterministic).slots) : 0;
+    return a->act == FDK_BF16 && takes_dim(a->D) ? scratch_bytes(a, cu_split_blocks(ctx),
+        cu_split_cut_of(a, ctx->deterministic).slots) : 0;
 }
 
 /* Only head dims 64 and 128, the usual ones, also have a kernel without support for a
@@ -220,7 +217,7 @@ cu_att_split(const struct fdk_attention_args *a, fdk_stream_t st)
     if (rc != 0)
         return rc;
     const struct cu_dev *dev = cu_stream_of(st)->dev;
-    int det = dev->ctx->deterministic, n = cu_split_blocks(dev->n_proc);
+    int det = dev->ctx->deterministic, n = cu_split_blocks(dev->ctx);
     if (!cu_att_split_fits(a, det))
         return -ENOTSUP;
     struct split_args s = {};
