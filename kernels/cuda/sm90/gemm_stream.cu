@@ -518,6 +518,8 @@ int
 cu_gemm_stream(const struct fdk_gemm_args *a, int n_proc, fdk_stream_t st)
 {
     cudaStream_t s = cu_raw(st);
+    if (a->T > MOST_ROWS)
+        return 1;
     int rc = a->T <= 8 ? launch<8, 2>(a, n_proc, s) :
         a->T <= 16 ? launch<16, 2>(a, n_proc, s) :
         a->T <= 32 ? launch<32, 2>(a, n_proc, s) : launch<64, 1>(a, n_proc, s);
