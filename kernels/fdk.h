@@ -659,7 +659,7 @@ struct fdk_ops {
     int (*event_sync)(fdk_event_t);
     /* event_sync() with a timeout at until_ns: 1 done, 0 not yet, -EIO. expect_ns: time
      * at which completion is expected, 0 unknown; the caller sleeps until shortly before.
-     * Times are on the clock of event_ns(). */
+     * Times are CLOCK_MONOTONIC. */
     int (*event_wait)(fdk_event_t, uint64_t expect_ns, uint64_t until_ns);
     uint64_t (*event_ns)(fdk_event_t); /* time of completion, CLOCK_MONOTONIC-like */
 

@@ -17,6 +17,9 @@
 
 /* A float in milliseconds resolves microseconds up to about 8 s. */
 #define CLOCK_REBASE_MS 1000.0f
+#define CLOCK_FAR_MS    8000.0f
+#define CLOCK_WAIT_NS   100000     /* longest wait for a new base */
+#define CLOCK_STEP_NS   50000      /* most that a new base corrects the clock */
 
 /* ---- streams ------------------------------------------------------------- */
 
@@ -360,26 +363,41 @@ cu_clock_close(struct cu_dev *d)
 }
 
 /* Moves the base event forward, so that time differences stay within a float's
- * precision. */
-static void
+ * precision. The device's clock drifts from the host's, so if the event completes at once,
+ * its time is corrected towards the host's, after a long pause to the host's. Returns 1
+ * if the base has moved. */
+static int
 clock_rebase(struct cu_dev *d)
 {
+    const int is_new = !d->next_pending;
+    const uint64_t t0 = cu_now_ns();
+    uint64_t t1 = t0;
     float ms = 0;
-    if (!d->next_pending) {
-        d->next_pending = cu_result(d, "cudaEventRecord",
-            cudaEventRecord(d->next_base, d->aux)) == 0;
-        return;
+    if (is_new && cu_result(d, "cudaEventRecord", cudaEventRecord(d->next_base, d->aux)) != 0)
+        return 0;
+    d->next_pending = 1;
+    cudaError_t err = cudaEventQuery(d->next_base);
+    while (is_new && err == cudaErrorNotReady && t1 - t0 < CLOCK_WAIT_NS) {
+        err = cudaEventQuery(d->next_base);
+        t1 = cu_now_ns();
     }
-    cudaError_t err = cudaEventElapsedTime(&ms, d->base, d->next_base);
+    if (err == cudaSuccess)
+        err = cudaEventElapsedTime(&ms, d->base, d->next_base);
     if (err == cudaErrorNotReady) {
         (void)cudaGetLastError();
-    } else if (cu_result(d, "cudaEventElapsedTime", err) == 0) {
-        cudaEvent_t e = d->base;
-        d->base_ns += (uint64_t)((double)ms * 1e6);
-        d->base = d->next_base;
-        d->next_base = e;
-        d->next_pending = 0;
+        return 0;
     }
+    if (cu_result(d, "cudaEventElapsedTime", err) != 0)
+        return 0;
+    d->base_ns += (uint64_t)((double)ms * 1e6);
+    const int64_t off = is_new ? (int64_t)(t0 + (t1 - t0) / 2 - d->base_ns) : 0;
+    d->base_ns += (uint64_t)(ms > CLOCK_FAR_MS ? off : off > CLOCK_STEP_NS ? CLOCK_STEP_NS :
+        off < -CLOCK_STEP_NS ? -CLOCK_STEP_NS : off);
+    const cudaEvent_t e = d->base;
+    d->base = d->next_base;
+    d->next_base = e;
+    d->next_pending = 0;
+    return 1;
 }
 
 uint64_t
@@ -390,11 +408,18 @@ cu_event_ns(fdk_event_t e)
     if (ev == NULL || cu_enter(ev->dev) != 0)
         return 0;
     struct cu_dev *d = ev->dev;
+    cudaError_t err = cudaSuccess;
+    uint64_t ns = 0;
     pthread_mutex_lock(&d->lock);
-    cudaError_t err = cudaEventElapsedTime(&ms, d->base, ev->e);
-    uint64_t ns = d->base_ns + (uint64_t)(int64_t)((double)ms * 1e6);
-    if (err == cudaSuccess && ms > CLOCK_REBASE_MS)
-        clock_rebase(d);
+    /* After a long pause the time is computed from a new base; the next one may still be
+     * from before the pause. */
+    for (int more = 3; more > 0; more--) {
+        err = cudaEventElapsedTime(&ms, d->base, ev->e);
+        ns = d->base_ns + (uint64_t)(int64_t)((double)ms * 1e6);
+        if (err != cudaSuccess || ms <= CLOCK_REBASE_MS || !clock_rebase(d) ||
+            ms <= CLOCK_FAR_MS)
+            break;
+    }
     pthread_mutex_unlock(&d->lock);
     if (err == cudaSuccess)
         return ns;
