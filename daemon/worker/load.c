@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/common/mem.h"
 #include "daemon/worker/files.h"
@@ -439,7 +439,11 @@ wrk_open_device(struct worker *w, struct wrk_laps *laps, char *err, size_t err_b
 
     wrk_open_args(w, &o);
     if (peak_dir(w->par.daemon_cache_dir, cache, sizeof(cache)) == 0) {
-        (void)mkdir(cache, 0755);
+        rc = dir_make(cache, 1);
+        if (rc != 0)
+            log_warn("load: folder %s cannot be made: %s; what is measured is not kept "
+                     "(daemon.cache_dir)",
+                cache, strerror(-rc));
         o.a.cache_dir = cache;
     }
     rc = run_new(&o.a, &w->run, err, err_bytes);

@@ -44,6 +44,12 @@ has "$out" 'nothere\.ini'
 printf '[model]\npath = %s\n' "$DEMO" >"$dir/some.ini"
 doctor --json -c "$dir/some.ini" fdd
 check '"some.ini" in c["fdd", "model"]["value"]'
+# the worker makes the cache folder and its parent, no more
+for d in new/cache:ok far/new/cache:warning; do
+    printf '[model]\npath = %s\n[daemon]\ncache_dir = %s/%s\n' "$DEMO" "$dir" "${d%:*}" >"$dir/some.ini"
+    doctor --json -c "$dir/some.ini" fdd
+    check 'c["fdd", "cache folder"]["state"] == "'"${d#*:}"'"'
+done
 expect 0 ctl doctor --help
 has "$out" 'io_uring'
 

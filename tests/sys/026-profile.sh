@@ -5,7 +5,7 @@
 # the file of the measured peak; refusals, wrong arguments, a client that
 # disconnects, a daemon that ends.
 . "$(dirname "$0")/lib.sh"
-cache=$dir/cache
+cache=$dir/new/cache # fdd makes both
 start --set model.path="$DEMO" --set device.backend=cpu --set daemon.cache_dir="$cache" \
     --set ipc.admin_group= --set ipc.group= --set sched.max_num_seqs=32
 python3 - "$dir" <<'PY'
@@ -166,7 +166,8 @@ wait $p; rc=$?
 expect 69 ctl profile
 
 # a device that computes nothing has no measured peak, and can still be profiled
-start --set model.path=null --set device.backend=null --set daemon.cache_dir="$cache"
+start --set model.path=null --set device.backend=null --set daemon.cache_dir="$dir/reqs/cache"
+logged 1 "load: folder $dir/reqs/cache cannot be made: Not a directory" || fail "the log does not name the folder"
 expect 0 ctl profile --batch 4 --context 100 --steps 3
 has "$out" 'measured peak: not known'
 stop

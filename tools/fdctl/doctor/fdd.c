@@ -247,10 +247,11 @@ check_cache(struct doc *d)
     }
     snprintf(up, sizeof(up), "%s", dir);
     is_there = stat(DOC_BELOW(d, dir), &st) == 0;
-    is_new = !is_there && errno == ENOENT && strrchr(up, '/') > up;
-    if (is_new) {
-        *strrchr(up, '/') = '\0';
+    is_new = 0;
+    while (!is_there && errno == ENOENT && is_new < 2 && strrchr(up, '/') > up) {
+        *strrchr(up, '/') = '\0'; /* the worker makes the folder and its parent */
         is_there = stat(DOC_BELOW(d, up), &st) == 0;
+        is_new++;
     }
     if (is_there && st.st_uid != d->uid && d->uid != 0)
         doc_add(d, DOC_OK, "cache folder", "%s of %s", dir, DOC_USER(st.st_uid));
