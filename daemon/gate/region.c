@@ -23,7 +23,8 @@
 
 #define REGION_RETRY_NS (10 * CLK_MS) /* a failing charge may first try to reclaim */
 #define REGION_LATE_NS  (5 * CLK_S)   /* time for a client to read its last records */
-#define REGION_UNMAPS   16u           /* unmapped per tick: some 5 us each */
+#define REGION_UNMAPS   16u           /* looked at per tick; unmapping takes some 5 us */
+#define REGION_VAIN     500u          /* ticks in which nothing could be unmapped */
 #define REGION_PIECE    (1u << 20)    /* unmapping it with pages takes some 60 us */
 #define REGION_PIECES   4u            /* of them unmapped per tick */
 
@@ -261,20 +262,16 @@ region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
     }
     d->r = *r;
     STAILQ_INSERT_TAIL(&b->dying, d, next);
+    b->n_vain = 0;
     memset(r, 0, sizeof(*r));
 }
 
-/* The first of the dying regions if it has been emptied and no thread uses it; else
- * NULL. */
-static struct region_dying *
-region_dead(struct region_bin *b)
+/* Has it been emptied, and does no thread use it? */
+static int
+region_is_dead(const struct region_dying *d)
 {
-    struct region_dying *d = STAILQ_FIRST(&b->dying);
-
     /* pairs with the store of offloop's thread */
-    if (d == NULL || !__atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE))
-        return NULL;
-    return region_is_lent(&d->r) ? NULL : d;
+    return __atomic_load_n(&d->is_empty, __ATOMIC_ACQUIRE) && !region_is_lent(&d->r);
 }
 
 /* Does our mapping have pages in this range? One that was emptied has none. */
@@ -313,16 +310,31 @@ region_unmap_some(struct region *r, uint32_t *pieces)
     return keep == 0;
 }
 
-static void
+/* Looks at the first `max` regions. Those that a thread still uses go to the end of the
+ * list: one that it uses for ever must not hold up the others. Returns the number of those
+ * unmapped, or begun to be. */
+static uint32_t
 region_bury(struct region_bin *b, uint32_t max, uint32_t pieces, struct ofl *ofl)
 {
+    const struct region_dying *used = NULL; /* the first of them */
     struct region_dying *d;
+    uint32_t n = 0;
 
-    while (max-- != 0 && (d = region_dead(b)) != NULL &&
-        region_unmap_some(&d->r, &pieces) && region_unmap(&d->r, ofl) == 0) {
+    while (max-- != 0 && (d = STAILQ_FIRST(&b->dying)) != NULL && d != used) {
+        if (region_is_dead(d)) {
+            n++;
+            if (!region_unmap_some(&d->r, &pieces) || region_unmap(&d->r, ofl) != 0)
+                break;
+            STAILQ_REMOVE_HEAD(&b->dying, next);
+            free(d);
+            continue;
+        }
         STAILQ_REMOVE_HEAD(&b->dying, next);
-        free(d);
+        STAILQ_INSERT_TAIL(&b->dying, d, next);
+        if (used == NULL)
+            used = d;
     }
+    return n;
 }
 
 static struct region
@@ -360,7 +372,7 @@ region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct
 int
 region_bin_has_dying(const struct region_bin *b)
 {
-    return !STAILQ_EMPTY(&b->dying);
+    return !STAILQ_EMPTY(&b->dying) && b->n_vain < REGION_VAIN;
 }
 
 void
@@ -371,7 +383,10 @@ region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl)
 
         region_drop(b, &r, ofl);
     }
-    region_bury(b, REGION_UNMAPS, REGION_PIECES, ofl);
+    if (region_bury(b, REGION_UNMAPS, REGION_PIECES, ofl) != 0)
+        b->n_vain = 0;
+    else if (b->n_vain < REGION_VAIN)
+        b->n_vain++;
 }
 
 void
@@ -382,5 +397,5 @@ region_bin_fini(struct region_bin *b)
 
         (void)region_unmap(&r, NULL);
     }
-    region_bury(b, UINT32_MAX, UINT32_MAX, NULL);
+    (void)region_bury(b, UINT32_MAX, UINT32_MAX, NULL);
 }

@@ -125,7 +125,8 @@ void region_empty(struct region *r);
  */
 struct region_dying;
 struct region_bin {
-    STAILQ_HEAD(, region_dying) dying; /* being emptied, oldest first */
+    STAILQ_HEAD(, region_dying) dying; /* being emptied, in no order */
+    uint32_t n_vain; /* ticks since one was unmapped or came in, up to a limit */
     struct {
         struct region r;
         uint64_t t_due;
@@ -144,7 +145,8 @@ void region_drop(struct region_bin *b, struct region *r, struct ofl *ofl);
 /* As region_drop(), after its client has had time to read. */
 void
 region_drop_late(struct region_bin *b, struct region *r, uint64_t now_ns, struct ofl *ofl);
-/* Is there more to empty or unmap in the next ticks? */
+/* Is there more to unmap in the next ticks? No, if threads use all regions for long: then
+ * a tick now and then is enough. */
 int region_bin_has_dying(const struct region_bin *b);
 /* Empties regions that are due, unmaps empty ones. */
 void region_bin_tick(struct region_bin *b, uint64_t now_ns, struct ofl *ofl);

@@ -471,9 +471,8 @@ until_held(uint32_t n)
     assert_int_equal(__atomic_load_n(&held_reads, __ATOMIC_ACQUIRE), n);
 }
 
-/* Waits until offloop has nothing to do, then handles its doorbell as the loop does. */
 static void
-until_read(struct fix *f, struct ofl *o)
+until_idle(const struct ofl *o)
 {
     struct ofl_count n = { .put = 1 };
 
@@ -481,6 +480,13 @@ until_read(struct fix *f, struct ofl *o)
         clk_sleep_ns(CLK_MS / 10);
         ofl_count(o, &n);
     }
+}
+
+/* Waits until offloop has nothing to do, then handles its doorbell as the loop does. */
+static void
+until_read(struct fix *f, struct ofl *o)
+{
+    until_idle(o);
     ses_off_done(&f->g->ses);
     fix_step(f, 0);
 }
@@ -538,6 +544,55 @@ t_read_waits(void **state)
     fcl_close(&other);
     fix_step(&f, 50);
     fix_close(&f);
+}
+
+/* A region that a thread uses for ever neither holds up those dropped later, nor keeps the
+ * loop awake. */
+static void
+t_used_for_ever(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    uint64_t until = clk_now_ns() + 10 * CLK_S;
+    static unsigned char copy[4096];
+    static struct region_bin b;
+    struct region used, r;
+    unsigned char *used_at, *at;
+    int fd[2], own_fd;
+
+    (void)state;
+    assert_non_null(o);
+    region_bin_init(&b);
+    assert_int_equal(make_and_map(&used, 64 * KIB, MEMFILE_THEIRS, &fd[0]), 0);
+    assert_int_equal(make_and_map(&r, 64 * KIB, MEMFILE_OURS, &fd[1]), 0);
+    held_reads = 0;
+    reads_wait = 1;
+    assert_int_equal(region_read(&used, copy, 0, sizeof(copy), o), -EINPROGRESS);
+    until_held(1);
+    used_at = used.p;
+    at = r.p;
+    own_fd = r.fd;
+    region_drop(&b, &used, o);
+    region_drop(&b, &r, o);
+    while ((msync(at, 4096, MS_ASYNC) == 0 || fcntl(own_fd, F_GETFD) >= 0) &&
+        clk_now_ns() < until) {
+        region_bin_tick(&b, 1, o);
+        clk_sleep_ns(CLK_MS);
+    }
+    assert_int_equal(msync(at, 4096, MS_ASYNC), -1);
+    assert_int_equal(fcntl(own_fd, F_GETFD), -1);
+    assert_int_equal(msync(used_at, 4096, MS_ASYNC), 0);
+    assert_true(region_bin_has_dying(&b));
+    for (int i = 0; i < 1000; i++)
+        region_bin_tick(&b, 1, o);
+    assert_false(region_bin_has_dying(&b));
+    __atomic_store_n(&reads_wait, 0, __ATOMIC_RELEASE);
+    until_idle(o);
+    region_bin_tick(&b, 1, o);
+    assert_true(STAILQ_EMPTY(&b.dying));
+    assert_null(ofl_free(o, 10 * CLK_S));
+    region_bin_fini(&b);
+    (void)close(fd[0]);
+    (void)close(fd[1]);
 }
 
 /* A sealed region keeps its pages: a few are unmapped in each tick. */
@@ -663,6 +718,7 @@ main(void)
         cmocka_unit_test(t_kept),
         cmocka_unit_test(t_holes),
         cmocka_unit_test(t_read_waits),
+        cmocka_unit_test(t_used_for_ever),
         cmocka_unit_test(t_pieces),
         cmocka_unit_test(t_last_words),
         cmocka_unit_test(t_no_page),
