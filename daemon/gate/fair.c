@@ -27,6 +27,12 @@ fair_init(struct fair *f)
         TAILQ_INIT(&f->active[k]);
 }
 
+static uint32_t
+usr_n_seals(const struct usr *u)
+{
+    return __atomic_load_n(&u->n_seals, __ATOMIC_ACQUIRE);
+}
+
 void
 fair_fini(struct fair *f)
 {
@@ -35,6 +41,8 @@ fair_fini(struct fair *f)
             struct usr *u = f->hash[b];
 
             f->hash[b] = u->hnext;
+            if (usr_n_seals(u) != 0)
+                continue; /* a hung thread still uses it */
             OBJ_FREE(u, USR_MAGIC);
         }
     }
@@ -358,7 +366,8 @@ usr_sweep(struct fair *f, uint64_t now_ns)
             usr_refill(u, now_ns);
             usr_pay(u, now_ns);
             if (u->n_ses == 0 && u->n_inflight == 0 && u->n_jobs == 0 &&
-                u->bucket_ns == USR_BURST * CLK_S && u->refused_ns == 0 &&
+                usr_n_seals(u) == 0 && u->bucket_ns == USR_BURST * CLK_S &&
+                u->refused_ns == 0 &&
                 (u->rest_ns == 0 || now_ns >= u->t_rest + USR_REST_FORGET_NS)) {
                 ASSERT(!u->counted && u->bytes == 0);
                 *p = u->hnext;

@@ -29,7 +29,7 @@
  * Reserve. The last credits, and so the last rows of a batch (sched.reserved_seqs), go to
  * users that hold none, so that they need not wait until another user's long answers end.
  *
- * A user's entry exists while it has sessions or requests, until its connect bucket is
+ * A user's entry exists while it has sessions, requests or seals, until its connect bucket is
  * full again (a flood earns no new burst by leaving), and for USR_REST_FORGET_NS after it
  * made the loop wait.
  */
@@ -96,6 +96,7 @@ struct usr {
     uint32_t loop_bytes, loop_records, loop_ns;
     uint32_t n_jobs;   /* requests whose items have not all arrived */
     uint32_t n_reads;  /* sessions that an off-loop thread is reading: intake.h */
+    uint32_t n_seals;  /* seals of its memory that are not done: ofl_seal() */
     uint64_t rest_ns;  /* length of the last pause of its rings: rest.h */
     uint64_t t_rest;   /* end of that pause; t_read of its sessions */
     struct share time; /* loop time that its rings used: usr_until() */

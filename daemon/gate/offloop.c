@@ -39,6 +39,8 @@ struct ofl_job {
     uint32_t *ret_done;        /* OFL_PUNCH */
     struct memfiles *files;    /* OFL_MAKE */
     struct ofl_ret *ret;       /* OFL_MAKE, OFL_SEAL, OFL_READ */
+    uint32_t *n_user;          /* OFL_SEAL */
+    uint32_t *n_seals;         /* OFL_SEAL: ofl.seals; NULL: neither is counted */
     struct ofl_exit *ret_exit; /* OFL_REAP */
 };
 
@@ -51,6 +53,7 @@ struct ofl {
     uint64_t taken; /* jobs taken by threads */
     uint64_t done, interrupted;
     uint32_t threads, busy;
+    uint32_t seals;      /* queued or running */
     uint32_t stop, left; /* 1: threads are to end; number that did */
     int efd;             /* eventfd: written when memfds have been made, sealed or read */
 };
@@ -118,6 +121,18 @@ ofl_say(struct ofl_ret *ret, int rc, int efd)
 }
 
 static void
+ofl_do_seal(const struct ofl_job *j, int efd)
+{
+    int rc = memfile_seal((int)j->id);
+
+    if (j->n_seals != NULL) {
+        (void)__atomic_sub_fetch(j->n_seals, 1, __ATOMIC_RELEASE);
+        (void)__atomic_sub_fetch(j->n_user, 1, __ATOMIC_RELEASE);
+    }
+    ofl_say(j->ret, rc, efd);
+}
+
+static void
 ofl_do(const struct ofl_job *j, int efd)
 {
     switch ((enum ofl_kind)j->kind) {
@@ -134,7 +149,7 @@ ofl_do(const struct ofl_job *j, int efd)
         ofl_say(j->ret, memfiles_make(j->files), efd);
         break;
     case OFL_SEAL:
-        ofl_say(j->ret, memfile_seal((int)j->id), efd);
+        ofl_do_seal(j, efd);
         break;
     case OFL_READ:
         ofl_say(j->ret, ofl_do_read(j), efd);
@@ -329,6 +344,8 @@ ofl_put(struct ofl *o, const struct ofl_job *job)
     j->ret_done = job->ret_done;
     j->files = job->files;
     j->ret = job->ret;
+    j->n_user = job->n_user;
+    j->n_seals = job->n_seals;
     j->ret_exit = job->ret_exit;
     __atomic_store_n(&j->full, 1, __ATOMIC_RELEASE);
     o->put++;
@@ -356,9 +373,25 @@ ofl_make(struct ofl *o, struct memfiles *m, struct ofl_ret *ret)
 }
 
 int
-ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret)
+ofl_seal(struct ofl *o, int fd, uint32_t *n_user, struct ofl_ret *ret)
 {
-    return ofl_put(o, &(struct ofl_job){ .kind = OFL_SEAL, .id = fd, .ret = ret });
+    struct ofl_job j = { .kind = OFL_SEAL, .id = fd, .n_user = n_user, .ret = ret };
+    int rc;
+
+    if (o == NULL)
+        return ofl_put(NULL, &j);
+    if (__atomic_load_n(&o->seals, __ATOMIC_ACQUIRE) >= OFL_SEALS ||
+        __atomic_load_n(n_user, __ATOMIC_ACQUIRE) >= OFL_SEALS_USER)
+        return -EBUSY;
+    j.n_seals = &o->seals;
+    (void)__atomic_add_fetch(&o->seals, 1, __ATOMIC_RELAXED);
+    (void)__atomic_add_fetch(n_user, 1, __ATOMIC_RELAXED);
+    rc = ofl_put(o, &j);
+    if (rc != 0) {
+        (void)__atomic_sub_fetch(&o->seals, 1, __ATOMIC_RELAXED);
+        (void)__atomic_sub_fetch(n_user, 1, __ATOMIC_RELAXED);
+    }
+    return rc;
 }
 
 int

@@ -11,10 +11,16 @@
  * A client can make close() sleep: a TCP socket with SO_LINGER and unsent data, passed
  * over a UNIX socket and never received, is closed together with that socket, in the
  * thread that closes it. A signal ends that sleep, so each thread here gets one every
- * OFL_SIGNAL_MS while a job runs. A sleep that no signal ends (a file of a FUSE server
- * that does not answer) blocks only its own thread, of OFL_THREADS; if all hang, jobs
- * wait. All threads are made at the start: to make one later would map its stack, which
- * takes the address space's lock.
+ * OFL_SIGNAL_MS while a job runs. A sleep that no signal ends blocks only its own thread,
+ * of OFL_THREADS; if all hang, jobs wait.
+ *
+ * Such a sleep that a client can cause is the sealing of its memory: a write to it that
+ * faults in a page of a FUSE server holds the file's lock until that server answers. So at
+ * most OFL_SEALS_USER seals of one user, and OFL_SEALS in all, are queued or running. The
+ * threads beyond them do the other jobs.
+ *
+ * All threads are made at the start: to make one later would map its stack, which takes
+ * the address space's lock.
  *
  * One thread calls all functions. Those that queue a job make no system call but futex
  * wake-ups, take no lock and never sleep. The queue is bounded; when it is full they
@@ -31,8 +37,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define OFL_THREADS   16
-#define OFL_SIGNAL_MS 100
+#define OFL_THREADS    16
+#define OFL_SEALS      12
+#define OFL_SEALS_USER 2
+#define OFL_SIGNAL_MS  100
 
 struct memfiles;
 struct ofl;
@@ -69,8 +77,10 @@ int ofl_close(struct ofl *o, int fd);
 int ofl_punch(struct ofl *o, int fd, size_t bytes, uint32_t *ret_done);
 /* Runs memfiles_make(). *m and *ret must stay valid until *ret is done. */
 int ofl_make(struct ofl *o, struct memfiles *m, struct ofl_ret *ret);
-/* Runs memfile_seal(). fd stays open, and *ret valid, until *ret is done. */
-int ofl_seal(struct ofl *o, int fd, struct ofl_ret *ret);
+/* Runs memfile_seal(). fd stays open, and *ret valid, until *ret is done. *n_user is the
+ * number of seals of its user that are not done; a thread lowers it. Also returns -EBUSY:
+ * there are too many; when ofl_fd() becomes readable, the caller may try again. */
+int ofl_seal(struct ofl *o, int fd, uint32_t *n_user, struct ofl_ret *ret);
 /* Reads n bytes at offset `at` of a memfd; past its end there are zeros. *to, fd and *ret
  * must stay valid until *ret is done. */
 int ofl_read(struct ofl *o, int fd, void *to, uint32_t n, uint64_t at, struct ofl_ret *ret);

@@ -122,10 +122,10 @@ region_unmap(struct region *r, struct ofl *ofl)
 /* ---- what a client writes -------------------------------------------------- */
 
 int
-region_seal(struct region *r, struct ofl *ofl)
+region_seal(struct region *r, uint32_t *n_user, struct ofl *ofl)
 {
     struct ofl_ret *s = calloc(1, sizeof(*s));
-    int rc = s != NULL ? ofl_seal(ofl, r->fd, s) : -ENOMEM;
+    int rc = s != NULL ? ofl_seal(ofl, r->fd, n_user, s) : -ENOMEM;
 
     if (rc == 0)
         r->sealed = s;
@@ -223,6 +223,14 @@ region_is_lent(const struct region *r)
     return (r->sealed != NULL && region_sealed(r) == -EINPROGRESS) || region_is_reading(r);
 }
 
+/* Can it have pages that the gate allocated? One of theirs cannot, unless the kernel has
+ * no seal for it. To punch it could take for ever: a client can hold its lock. */
+static int
+region_is_charged(const struct region *r)
+{
+    return r->there == NULL || (r->sealed != NULL && region_sealed(r) == -EINVAL);
+}
+
 void
 region_empty(struct region *r)
 {
@@ -230,7 +238,8 @@ region_empty(struct region *r)
 
     /* If another thread still uses it, the end of the process frees it. */
     if (r->p != NULL && !region_is_lent(r)) {
-        (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
+        if (region_is_charged(r))
+            (void)ofl_punch(NULL, r->fd, r->bytes, &is_empty);
         (void)region_unmap(r, NULL);
     }
     memset(r, 0, sizeof(*r));
@@ -253,8 +262,8 @@ region_drop(struct region_bin *b, struct region *r, struct ofl *ofl)
     if (r->p == NULL)
         return;
     d = ofl != NULL ? calloc(1, sizeof(*d)) : NULL;
-    if (d != NULL && r->sealed != NULL && region_sealed(r) == 0) {
-        d->is_empty = 1; /* it has no pages of ours */
+    if (d != NULL && !region_is_charged(r)) {
+        d->is_empty = 1;
     } else if (d == NULL || ofl_punch(ofl, r->fd, r->bytes, &d->is_empty) != 0) {
         free(d);
         region_empty(r);

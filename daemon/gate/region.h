@@ -23,11 +23,13 @@
  * how long. So:
  *
  *   - Pages are allocated as they are used, never all at the start of a session.
- *   - region_empty() punches out the complete file before it closes it. Pages that the
- *     client touches later are charged to the client.
- *   - A sealed file cannot be punched. There the gate allocates no page: a page that the
- *     client never wrote is read by pread(), which finds zeros, and not by the mapping.
- *     So every page of it is the client's.
+ *   - region_empty() punches out a complete file of ours before it closes it. Pages that
+ *     the client touches later are charged to the client.
+ *   - One of theirs cannot be punched once it is sealed, and before that a client could
+ *     make it wait for ever: a write that faults in a page holds the file's lock. There
+ *     the gate allocates no page: nothing is read before the seal, and then a page that
+ *     the client never wrote is read by pread(), which finds zeros, and not by the
+ *     mapping. So every page of it is the client's.
  *
  * pread() waits for the lock of a page that is being allocated or swapped in: for as long
  * as a low-priority client that holds it gets no processor. So region_read() leaves it to
@@ -36,7 +38,7 @@
  * Freeing pages takes longer than a loop iteration may (64 MiB: 5 ms), and so does
  * unmapping pages (60 us per MiB); unmapping an emptied file takes a few us. So a thread
  * of offloop.h empties the file by its descriptor, which needs no lock of the gate's
- * address space, and the loop unmaps it some ticks later. A sealed file, which cannot be
+ * address space, and the loop unmaps it some ticks later. One of theirs, which is not
  * emptied, is unmapped in pieces, over several ticks. The descriptor is kept for the
  * emptying: MADV_REMOVE works without one, but not on a mapping that is locked in memory
  * (OURS) or read-only (THEIRS), and to change either takes the lock that the loop's
@@ -86,8 +88,8 @@ int region_map(struct region *r, struct memfile *f);
  * then the kernel is not asked again for a while. */
 int region_reserve(struct region *r, uint32_t until, uint64_t now_ns);
 /* Forbids holes and new writable mappings of one of theirs, off the loop; ofl NULL: at
- * once. Returns 0, or -errno: the job was not queued. */
-int region_seal(struct region *r, struct ofl *ofl);
+ * once. Returns 0, or -errno: the job was not queued. *n_user, -EBUSY: as ofl_seal(). */
+int region_seal(struct region *r, uint32_t *n_user, struct ofl *ofl);
 /* Result of region_seal(): -EINPROGRESS, 0, or -errno. -EINVAL: the kernel has no such
  * seal. */
 int region_sealed(const struct region *r);
@@ -114,7 +116,7 @@ region_is_there(const struct region *r, uint64_t at, uint32_t n)
     }
     return 0;
 }
-/* Gives all pages back, even while the client has the file, and unmaps it, all at
+/* Gives all our pages back, even while the client has the file, and unmaps it, all at
  * once. */
 void region_empty(struct region *r);
 

@@ -411,25 +411,30 @@ ses_hear(struct sessions *t, struct ses *s, int on)
     wch_change(t->watch, s->doorbell, on ? SES_BELL_EVENTS : 0, WCH_BELL, s);
 }
 
+/* Seals its memory, off the loop. If too many are being sealed, it is tried again when one
+ * of them is done. */
+static void
+ses_seal(struct sessions *t, struct ses *s)
+{
+    int rc = region_seal(&s->c.c2d, &s->c.usr->n_seals, t->ofl);
+
+    if (rc == 0 || rc == -EBUSY)
+        return;
+    log_warn("session: cannot seal the memory of pid %d: %s", (int)s->c.pid, strerror(-rc));
+    cli_kill(t->clients, &s->c, FDP_E_OVERLOAD);
+}
+
 void
 ses_bell(struct sessions *t, struct ses *s)
 {
-    int rc;
-
     itk_spend_time(t->intake, &s->c, SES_BELL_NS);
     if (s->c.st == CLI_OPEN && itk_until(&s->c) > t->env->now)
         ses_hear(t, s, 0);
     if (s->c.st != CLI_MAPS || s->is_sealing)
         return;
-    rc = region_seal(&s->c.c2d, t->ofl);
-    if (rc != 0) {
-        log_warn("session: cannot seal the memory of pid %d: %s", (int)s->c.pid,
-            strerror(-rc));
-        cli_kill(t->clients, &s->c, FDP_E_OVERLOAD);
-        return;
-    }
     s->is_sealing = 1;
     t->n_seals++;
+    ses_seal(t, s);
     if (t->ofl == NULL)
         ses_off_done(t);
 }
@@ -465,7 +470,10 @@ ses_off_done(struct sessions *t)
 
         if (s->c.rests & CLI_RESTS_READ)
             itk_read_done(t->intake, &s->c);
-        if (s->is_sealing && (rc = region_sealed(&s->c.c2d)) != -EINPROGRESS)
+        if (s->is_sealing && s->c.st == CLI_MAPS && s->c.c2d.sealed == NULL)
+            ses_seal(t, s);
+        if (s->is_sealing && s->c.c2d.sealed != NULL &&
+            (rc = region_sealed(&s->c.c2d)) != -EINPROGRESS)
             ses_begin(t, s, rc);
         if (s->opening != NULL && s->c.st == CLI_MAKES &&
             (rc = opn_end(t, s)) != -EINPROGRESS)

@@ -46,7 +46,7 @@ struct ses {
     struct client c;
     int doorbell;
     struct opening *opening; /* from its hello to its welcome */
-    uint8_t is_sealing;      /* c2d is being sealed; its doorbell has rung */
+    uint8_t is_sealing;      /* c2d is being sealed, or is to be; its doorbell has rung */
     uint8_t is_deaf;         /* its doorbell is ignored: its user used up its share */
     uint32_t *p_need_wakeup; /* in d2c */
     uint64_t t_open;

@@ -22,10 +22,12 @@
 #include <sys/stat.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "daemon/common/clk.h"
+#include "daemon/gate/memfile.h"
 #include "daemon/gate/offloop.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -38,6 +40,28 @@
 #define LINGER_S 5           /* three of them in turn take longer than WAIT_NS */
 #define CALL_NS  (1 * CLK_S) /* far below the time of a lingering close */
 #define WAIT_NS  (10 * CLK_S)
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+static int seals_wait; /* set: sealing does not end */
+
+/* Replaces libc's function. */
+int
+fcntl(int fd, int cmd, ...)
+{
+    va_list ap;
+    long arg;
+
+    va_start(ap, cmd);
+    arg = va_arg(ap, long);
+    va_end(ap);
+    while (cmd == F_ADD_SEALS && (arg & F_SEAL_FUTURE_WRITE) != 0 &&
+        __atomic_load_n(&seals_wait, __ATOMIC_ACQUIRE))
+        clk_sleep_ns(CLK_MS);
+    return (int)syscall(SYS_fcntl, fd, cmd, arg);
+}
 
 static int
 is_open(int fd)
@@ -242,6 +266,59 @@ t_hang(void **state)
     assert_false(is_open(pair[1]));
 }
 
+/* Seals that hang, as a client can arrange, leave threads for other jobs. */
+static void
+t_seals_hang(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct memfiles m = { .c2d = { .kind = MEMFILE_THEIRS, .bytes = 65536 },
+        .d2c = { .kind = MEMFILE_OURS, .bytes = 65536 } };
+    struct ofl_exit e = { 0 };
+    struct ofl_ret seal[OFL_THREADS], late, made;
+    uint32_t n_user[OFL_THREADS] = { 0 };
+    uint64_t end = clk_now_ns() + WAIT_NS;
+    pid_t pid;
+    int fd = memfd_create("t", MFD_CLOEXEC | MFD_ALLOW_SEALING), n = 0;
+
+    (void)state;
+    memset(seal, 0, sizeof(seal));
+    memset(&late, 0, sizeof(late));
+    memset(&made, 0, sizeof(made));
+    seals_wait = 1;
+    for (int i = 0; i < OFL_THREADS; i++) {
+        int rc = ofl_seal(o, fd, &n_user[i / OFL_SEALS_USER], &seal[i]);
+
+        assert_int_equal(rc, i < OFL_SEALS ? 0 : -EBUSY);
+        n += rc == 0;
+        if ((i + 1) % OFL_SEALS_USER == 0 && i < OFL_SEALS)
+            assert_int_equal(ofl_seal(o, fd, &n_user[i / OFL_SEALS_USER], &late), -EBUSY);
+    }
+    assert_int_equal(ofl_make(o, &m, &made), 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(3);
+    assert_int_equal(ofl_reap(o, pid, &e), 0);
+    while (
+        (ofl_rc(&made) == -EINPROGRESS || !__atomic_load_n(&e.is_done, __ATOMIC_ACQUIRE)) &&
+        clk_now_ns() < end)
+        clk_sleep_ns(CLK_MS);
+    assert_int_equal(ofl_rc(&made), 0);
+    assert_int_equal(e.status, 3);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(ofl_rc(&seal[i]), -EINPROGRESS);
+    __atomic_store_n(&seals_wait, 0, __ATOMIC_RELEASE);
+    until_done(o);
+    for (int i = 0; i < OFL_THREADS; i++)
+        assert_int_equal(n_user[i], 0);
+    assert_int_equal(ofl_seal(o, fd, &n_user[0], &late), 0);
+    until_done(o);
+    memfile_close(&m.c2d);
+    memfile_close(&m.d2c);
+    (void)close(m.bell);
+    (void)close(fd);
+    assert_null(ofl_free(o, WAIT_NS));
+}
+
 static void
 t_reap(void **state)
 {
@@ -353,6 +430,7 @@ main(void)
         cmocka_unit_test(t_no_thread),
         cmocka_unit_test(t_linger),
         cmocka_unit_test(t_hang),
+        cmocka_unit_test(t_seals_hang),
         cmocka_unit_test(t_reap),
         cmocka_unit_test(t_punch),
         cmocka_unit_test(t_end),

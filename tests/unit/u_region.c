@@ -31,6 +31,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 #define KIB 1024u
 
@@ -45,6 +48,8 @@ static uint32_t here_reads;  /* pread() on this thread */
 static uint32_t held_reads;  /* pread() on other threads, which waits there
                               * while reads_wait is set */
 static int reads_wait;
+static uint32_t held_seals; /* the same for seals that forbid writing */
+static int seals_wait;
 
 static void
 note_thread(void)
@@ -104,6 +109,24 @@ pread(int fd, void *to, size_t n, off_t at)
             clk_sleep_ns(CLK_MS / 10);
     }
     return (ssize_t)syscall(SYS_pread64, fd, to, n, at);
+}
+
+int
+fcntl(int fd, int cmd, ...)
+{
+    va_list ap;
+    long arg;
+
+    va_start(ap, cmd);
+    arg = va_arg(ap, long);
+    va_end(ap);
+    if (cmd == F_ADD_SEALS && (arg & F_SEAL_FUTURE_WRITE) != 0 &&
+        syscall(SYS_gettid) != getpid()) {
+        (void)__atomic_add_fetch(&held_seals, 1, __ATOMIC_ACQ_REL);
+        while (__atomic_load_n(&seals_wait, __ATOMIC_ACQUIRE))
+            clk_sleep_ns(CLK_MS / 10);
+    }
+    return (int)syscall(SYS_fcntl, fd, cmd, arg);
 }
 
 static int
@@ -206,7 +229,8 @@ t_read_only(void **state)
     (void)close(fd);
 }
 
-/* No pages are left, even if a process keeps descriptor and mapping. */
+/* No pages of ours are left, even if a process keeps descriptor and mapping. Those of the
+ * client are its own. */
 static void
 t_empty(void **state)
 {
@@ -231,7 +255,7 @@ t_empty(void **state)
         assert_int_equal(bytes_of(fd), 512 * KIB);
         region_empty(&r);
         assert_null(r.p);
-        assert_int_equal(bytes_of(fd), 0);
+        assert_int_equal(bytes_of(fd), kinds[k] == MEMFILE_OURS ? 0 : 512 * KIB);
         (void)munmap(p, 512 * KIB);
         (void)close(fd);
     }
@@ -262,7 +286,7 @@ t_drop(void **state)
             assert_int_equal(fallocate(fd, 0, 0, 5000 * KIB), 0);
         assert_int_equal(bytes_of(fd), 5000 * KIB);
         at = r.p;
-        looks_at = fd;
+        looks_at = kinds[k] == MEMFILE_OURS ? fd : -1;
         region_drop(&b, &r, o);
         assert_null(r.p);
         while (!STAILQ_EMPTY(&b.dying) && clk_now_ns() < until) {
@@ -271,7 +295,7 @@ t_drop(void **state)
         }
         looks_at = -1;
         assert_true(STAILQ_EMPTY(&b.dying));
-        assert_int_equal(bytes_of(fd), 0);
+        assert_int_equal(bytes_of(fd), kinds[k] == MEMFILE_OURS ? 0 : 5000 * KIB);
         assert_int_equal(msync(at, 4096, MS_ASYNC), -1); /* not mapped */
         (void)close(fd);
     }
@@ -595,6 +619,98 @@ t_used_for_ever(void **state)
     (void)close(fd[1]);
 }
 
+static void
+steps(struct fix *f)
+{
+    for (int i = 0; i < 20; i++) {
+        clk_sleep_ns(CLK_MS);
+        ses_off_done(&f->g->ses);
+        fix_step(f, 2);
+    }
+}
+
+/* A user whose seals hang waits with its other sessions, also after those have ended; the
+ * sessions of other users begin. */
+static void
+t_seals_hang(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    struct fix f;
+    struct fcl c[OFL_SEALS_USER + 1], other;
+
+    (void)state;
+    assert_non_null(o);
+    fix_open(&f, NULL);
+    for (int i = 0; i <= OFL_SEALS_USER; i++)
+        assert_int_equal(fcl_connect(&f, &c[i], 1000, NULL), FDP_OK);
+    assert_int_equal(fcl_connect(&f, &other, 1001, NULL), FDP_OK);
+    f.g->ses.ofl = o;
+    held_seals = 0;
+    seals_wait = 1;
+    for (int i = 0; i < OFL_SEALS_USER; i++)
+        fcl_ring(&c[i]);
+    (void)gate_events(f.g, 0);
+    steps(&f);
+    assert_int_equal(__atomic_load_n(&held_seals, __ATOMIC_ACQUIRE), OFL_SEALS_USER);
+    for (int i = 0; i < OFL_SEALS_USER; i++)
+        fcl_close(&c[i]);
+    (void)gate_events(f.g, 0);
+    steps(&f);
+    assert_int_equal(f.g->ses.n, 2);
+    fcl_ring(&c[OFL_SEALS_USER]);
+    (void)gate_events(f.g, 0);
+    steps(&f);
+    assert_int_equal(__atomic_load_n(&held_seals, __ATOMIC_ACQUIRE), OFL_SEALS_USER);
+    assert_int_equal(f.g->ses.v[0]->c.st, CLI_MAPS);
+    fcl_ring(&other);
+    (void)gate_events(f.g, 0);
+    steps(&f);
+    assert_int_equal(__atomic_load_n(&held_seals, __ATOMIC_ACQUIRE), OFL_SEALS_USER + 1);
+    __atomic_store_n(&seals_wait, 0, __ATOMIC_RELEASE);
+    until_idle(o);
+    steps(&f); /* the one that waited is sealed */
+    until_idle(o);
+    steps(&f);
+    for (uint32_t i = 0; i < f.g->ses.n; i++) {
+        assert_int_equal(f.g->ses.v[i]->c.st, CLI_OPEN);
+        assert_int_equal(f.g->ses.v[i]->c.usr->n_seals, 0);
+    }
+    assert_int_equal(f.g->ses.n, 2);
+    f.g->ses.ofl = NULL;
+    assert_null(ofl_free(o, 10 * CLK_S));
+    fcl_close(&c[OFL_SEALS_USER]);
+    fcl_close(&other);
+    fix_step(&f, 50);
+    fix_close(&f);
+}
+
+/* Memory of a client that was not sealed is not punched: the client could make that wait
+ * for ever. */
+static void
+t_not_punched(void **state)
+{
+    struct ofl *o = ofl_new(64);
+    static struct region_bin b;
+    struct ofl_count n;
+    struct region r;
+    int fd;
+
+    (void)state;
+    assert_non_null(o);
+    region_bin_init(&b);
+    assert_int_equal(make_and_map(&r, 64 * KIB, MEMFILE_THEIRS, &fd), 0);
+    region_drop(&b, &r, o);
+    ofl_count(o, &n);
+    assert_int_equal(n.put, 0);
+    region_bin_tick(&b, 1, o);
+    assert_true(STAILQ_EMPTY(&b.dying));
+    ofl_count(o, &n);
+    assert_int_equal(n.put, 1); /* the descriptor is closed */
+    assert_null(ofl_free(o, 10 * CLK_S));
+    region_bin_fini(&b);
+    (void)close(fd);
+}
+
 /* A sealed region keeps its pages: a few are unmapped in each tick. */
 static void
 t_pieces(void **state)
@@ -610,7 +726,7 @@ t_pieces(void **state)
     assert_int_equal(make_and_map(&r, bytes, MEMFILE_THEIRS, &fd), 0);
     for (uint32_t at = 0; at < bytes; at += 4096)
         assert_int_equal(pwrite(fd, "x", 1, at), 1);
-    assert_int_equal(region_seal(&r, NULL), 0);
+    assert_int_equal(region_seal(&r, NULL, NULL), 0);
     assert_int_equal(region_sealed(&r), 0);
     for (uint32_t at = 0; at < bytes; at += sizeof(copy)) {
         assert_true(region_find(&r, at, sizeof(copy)));
@@ -719,6 +835,8 @@ main(void)
         cmocka_unit_test(t_holes),
         cmocka_unit_test(t_read_waits),
         cmocka_unit_test(t_used_for_ever),
+        cmocka_unit_test(t_seals_hang),
+        cmocka_unit_test(t_not_punched),
         cmocka_unit_test(t_pieces),
         cmocka_unit_test(t_last_words),
         cmocka_unit_test(t_no_page),
