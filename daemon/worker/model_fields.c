@@ -25,8 +25,8 @@ static const char *const read_by_all[] = { "architectures", "model_type",
 /* Fields that transformers reads for none of these families, even if their names contain
  * one of graph_words. */
 static const char *const harmless[] = { "initializer_range", "norm_eps", "layer_norm_eps",
-    "use_flash_attention", "use_flash_attn", "flash_attn", "full_attn_mod",
-    "sliding_window_size", NULL };
+    "use_flash_attention", "use_flash_attention_2", "use_flash_attn", "flash_attn",
+    "full_attn_mod", "output_attentions", "sliding_window_size", NULL };
 
 /* Names of fields that describe the graph contain one of these. */
 static const char *const graph_words[] = { "softcap", "multiplier", "scal", "expert",
@@ -49,10 +49,12 @@ mdl_fields_reads(const struct mdl_family *f, const char *key)
     return is_one_of(f->fields, key);
 }
 
+/* transformers also saves attributes of its own, as _attn_implementation_autoset. Their
+ * names begin with '_', and none is a parameter of the graph. */
 static int
 names_graph(const char *key)
 {
-    if (is_one_of(harmless, key) || strstr(key, "drop") != NULL)
+    if (key[0] == '_' || is_one_of(harmless, key) || strstr(key, "drop") != NULL)
         return 0;
     for (int i = 0; graph_words[i] != NULL; i++)
         if (strstr(key, graph_words[i]) != NULL)

@@ -334,6 +334,7 @@ gemma3_images(void **state)
         "\"num_hidden_layers\":7,\"head_dim\":16,\"sliding_window\":64,\"eos_token_id\":9,"
         "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}",
         ",\"architectures\":[\"Gemma3ForConditionalGeneration\"],\"eos_token_id\":[1,106],"
+        "\"_attn_implementation_autoset\":true,"
         "\"torch_dtype\":\"bfloat16\",\"tie_word_embeddings\":false,"
         "\"mm_tokens_per_image\":256,\"vision_config\":{\"hidden_size\":1152}");
     struct mdl_program *p = build(json);
@@ -346,7 +347,8 @@ gemma3_images(void **state)
     assert_true(p->cfg.n_eos == 2 && p->cfg.eos[1] == 106 && p->cfg.dtype == FDK_BF16);
     assert_int_equal(p->cfg.tied, 0);
     assert_true(p->cfg.rope_factor == 8 && p->cfg.rope_theta == 1000000);
-    assert_string_equal(p->cfg.ignored, "mm_tokens_per_image, vision_config");
+    assert_string_equal(p->cfg.ignored,
+        "_attn_implementation_autoset, mm_tokens_per_image, vision_config");
     for (int i = 0; i < 7; i++)
         assert_int_equal(op_of(p, MDL_OP_ATTENTION, i)->window, i == 5 ? 0 : 64);
     mdl_free(p);
@@ -643,6 +645,25 @@ fields(void **state)
         "attention_dropout, full_attn_mod, activation, transformers_version");
 }
 
+/* Regression: models saved by transformers 4.46 to 4.51 were refused, since config.json had
+ * attributes of its class: "_attn_implementation_autoset = true is not supported". */
+static void
+fields_of_class(void **state)
+{
+    char line[128] = "";
+    struct mdl_config c;
+
+    (void)state;
+    if (parse(MODEL("llama",
+                  ",\"_attn_implementation_autoset\":true,\"_flash_attn_2_enabled\":true,"
+                  "\"output_attentions\":true,\"use_flash_attention_2\":true"),
+            &c, line, sizeof(line)) != 0)
+        fail_msg("%s", line);
+    assert_string_equal(c.ignored,
+        "_attn_implementation_autoset, _flash_attn_2_enabled, output_attentions, "
+        "use_flash_attention_2");
+}
+
 int
 main(void)
 {
@@ -666,6 +687,7 @@ main(void)
         cmocka_unit_test(yarn),
         cmocka_unit_test(dynamic),
         cmocka_unit_test(fields),
+        cmocka_unit_test(fields_of_class),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
