@@ -62,9 +62,9 @@ struct mdl_config {
     char architecture[64];
     int32_t n_layer, n_head, n_kv_head, head_dim, hidden, ffn, vocab;
     int32_t max_pos;
-    int32_t window; /* keys that a query sees in layers with a window; 0: no
-                       such layers */
-    uint8_t windowed[MDL_MAX_LAYER];
+    int32_t window; /* keys that a query sees in layers with a window; 0: all */
+    uint8_t windowed[MDL_MAX_LAYER]; /* 1: the layer has the window, and with
+                                        rope_local_theta its rotations */
     float norm_eps, norm_offset; /* norm_offset is added to the weights of all norms */
     int tied, qkv_bias, o_bias, mlp_bias;
     enum mdl_qk_norm qk_norm;

@@ -208,8 +208,10 @@ read_windows(const struct mdl_json *j, const struct mdl_family *f, struct mdl_co
     if (read_layer_types(j, f, c) != 0)
         return -EINVAL;
     for (int32_t i = 0; i < c->n_layer; i++) {
-        c->windowed[i] &= c->window < c->max_pos;
-        some |= c->windowed[i];
+        /* rotations of their own stay even if the window has no effect */
+        if (c->rope_local_theta == 0)
+            c->windowed[i] &= c->window < c->max_pos;
+        some |= c->windowed[i] && c->window < c->max_pos;
     }
     c->window = some ? c->window : 0;
     return 0;

@@ -557,6 +557,35 @@ window_fields(void **state)
 #undef FULL
 }
 
+/* Regression: a Gemma 3 or OLMo 3 whose sliding_window was not below
+ * max_position_embeddings had the rotations of full attention in every layer. In
+ * transformers the layer's kind decides. */
+static void
+window_of_whole_length(void **state)
+{
+    static const char *const same[] = {
+        MODEL("gemma3_text", ",\"sliding_window_pattern\":4"),
+        MODEL("gemma3_text", ",\"sliding_window\":512,\"sliding_window_pattern\":4"),
+        MODEL("olmo3",
+            ",\"sliding_window\":512,"
+            "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}"),
+    };
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(same) / sizeof(same[0]); k++) {
+        struct mdl_program *p = build(same[k]);
+        const struct mdl_op *rope = op_of(p, MDL_OP_ROPE_TABLE, 0);
+        const struct mdl_op *local = op_of(p, MDL_OP_ROPE_TABLE, 1);
+
+        assert_true(local != NULL && p->cfg.window == 0);
+        for (int i = 0; i < 4; i++) {
+            assert_int_equal(op_of(p, MDL_OP_ATTENTION, i)->window, 0);
+            assert_int_equal(op_of(p, MDL_OP_QKV, i)->in2, (i == 3 ? rope : local)->out);
+        }
+        mdl_free(p);
+    }
+}
+
 static void
 ernie(void **state)
 {
@@ -683,6 +712,7 @@ main(void)
         cmocka_unit_test(phi3_original),
         cmocka_unit_test(rope_kinds),
         cmocka_unit_test(window_fields),
+        cmocka_unit_test(window_of_whole_length),
         cmocka_unit_test(ernie),
         cmocka_unit_test(yarn),
         cmocka_unit_test(dynamic),
