@@ -44,10 +44,16 @@ grep -q "loading $DEMO" "$dir/up" || fail "it does not say what it does: $(cat "
 expect 66 "$FDCTL" up "$dir/nothing"
 expect 64 "$FDCTL" up
 expect 64 "$FDCTL" up "$DEMO" --set x
+expect 64 "$FDCTL" up "$DEMO" --set daemon.runtime_dir="$dir/other"
+expect 64 "$FDCTL" up "$DEMO" --set model.path="$DEMO"
 expect 64 "$FDCTL" up "$DEMO" --http 0
 mkdir "$dir/empty"
 timeout $((60 * slow)) "$FDCTL" up "$dir/empty" "${sets[@]}" >"$dir/out" 2>&1 && fail "an empty folder is a model"
 [ $? != 124 ] || fail "it waits for a model that is none: $(cat "$dir/out")"
+! ls -d "$dir"/fdd-up.* 2>/dev/null || fail "its folder is left"
+# a daemon that ends before it has a pid file
+expect 69 timeout $((20 * slow)) "$FDCTL" up "$DEMO" "${sets[@]}" --set sched.no_such=1
+has "$out" "unknown parameter"
 ! ls -d "$dir"/fdd-up.* 2>/dev/null || fail "its folder is left"
 # the gateway's port is in use: everything ends
 python3 -c 'import socket, sys, time; s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); print("taken", flush=True); time.sleep(600)' "$port" >"$dir/taken" &

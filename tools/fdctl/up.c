@@ -34,6 +34,10 @@ take_set(void *args, const char *value)
         return fct_usage("up: more than %d --set", FCT_SETS_MAX);
     if (strchr(value, '=') == NULL)
         return fct_usage("up: --set %s: write --set section.key=value", value);
+    if (strncmp(value, "daemon.runtime_dir=", 19) == 0)
+        return fct_usage("up: --set %s: the daemon gets a folder of its own", value);
+    if (strncmp(value, "model.path=", 11) == 0)
+        return fct_usage("up: --set %s: name the folder alone, as MODEL_DIR", value);
     u->set[u->n_set++] = value;
     return 0;
 }
@@ -160,6 +164,7 @@ run(struct up *u)
     if (rc == 0)
         rc = start(u, FDD, set, 3 + (size_t)u->n_set);
     u->f.wait_s = UP_WAIT;
+    u->f.child = u->pid[FDD];
     if (rc == 0)
         (void)fct_fail(0, "up: loading %s", real);
     if (rc == 0)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "daemon/common/devowner.h"
 #include "libclient/fdproto.h"
@@ -528,7 +529,13 @@ has_ended(const struct fct *f, struct watched *w)
     struct timespec written;
     int alive = 0;
     pid_t pid = lock_pid(f, &alive, &written);
+    siginfo_t child = { .si_pid = 0 };
 
+    /* A child that ends before it writes the pid file. It stays for the caller to wait for. */
+    if (f->child > 0 &&
+        waitid(P_PID, (id_t)f->child, &child, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        child.si_pid != 0)
+        return 1;
     if (pid > 0 && alive) {
         w->seen = 1;
         w->t_gone = 0;

@@ -180,6 +180,7 @@ struct fct {
     int timeout_given; /* an option gave timeout_ms: long commands do not extend it */
     double wait_s;     /* time to wait for a ready daemon; 0: do not wait */
     uint32_t spin_us;  /* for sessions: struct fdc_open_opts */
+    pid_t child;       /* the daemon, if this program started it; 0: it did not */
 };
 
 /* Find the sockets by options (may be NULL) and environment (libclient/fdwhere.h). */
