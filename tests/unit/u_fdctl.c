@@ -413,6 +413,44 @@ test_batch(void **state)
     fct_req_fini(&dflt);
 }
 
+static void
+assert_list(const struct fct_req *r, enum fct_list which, const char *want)
+{
+    char *is = json_dumps(r->list[which], JSON_COMPACT);
+
+    assert_non_null(is);
+    assert_string_equal(is, want);
+    free(is);
+}
+
+static void
+test_batch_lists(void **state)
+{
+    static const char text[] =
+        "{\"prompt\": \"x\", \"allow_ids\": [1, 2], \"stop\": [\"b\", \"c\"]}\n"
+        "{\"prompt\": \"x\", \"stop\": []}\n"
+        "{\"prompt\": \"x\"}\n";
+    struct fct_req dflt, *r = NULL;
+    size_t i, n = 0;
+
+    (void)state;
+    fct_req_init(&dflt);
+    assert_int_equal(fct_req_set_opt(&dflt, option("allow-ids"), "7"), 0);
+    assert_int_equal(fct_req_set_opt(&dflt, option("stop"), "a"), 0);
+    assert_int_equal(fct_parse_batch("f", text, sizeof(text) - 1, &dflt, &r, &n), 0);
+    assert_int_equal(n, 3);
+    assert_list(&r[0], FCT_L_ALLOW, "[[1,2]]");
+    assert_list(&r[0], FCT_L_STOP, "[\"b\",\"c\"]");
+    assert_list(&r[1], FCT_L_ALLOW, "[[7]]");
+    assert_int_equal(json_array_size(r[1].list[FCT_L_STOP]), 0);
+    assert_list(&r[2], FCT_L_ALLOW, "[[7]]");
+    assert_list(&r[2], FCT_L_STOP, "[\"a\"]");
+    for (i = 0; i < n; i++)
+        fct_req_fini(&r[i]);
+    free(r);
+    fct_req_fini(&dflt);
+}
+
 static int
 batch(const char *text)
 {
@@ -851,6 +889,7 @@ main(void)
         cmocka_unit_test(test_request_options),
         cmocka_unit_test(test_request_lists),
         cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_batch_lists),
         cmocka_unit_test(test_batch_errors),
         cmocka_unit_test(test_wide_seed),
         cmocka_unit_test(test_result),

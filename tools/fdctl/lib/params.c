@@ -484,6 +484,10 @@ fct_req_set_json(struct fct_req *r, const char *key, const json_t *value, char *
                 nearest[0] ? "; did you mean \"" : "", nearest, nearest[0] ? "\"?" : "");
             return -EINVAL;
         }
+        if (row->lo == P_LIST) { /* in place of the command line's */
+            json_decref(r->list[row->hi]);
+            r->list[row->hi] = NULL;
+        }
         rc = set_json_row(r, row, value);
     }
     if (rc == -EINVAL)
