@@ -81,8 +81,20 @@ for _ in 1 2 3; do quick connect; done
 wait $a || fail "connect: $(cat "$dir/connect")"
 [ "$(sed 's/refused //' "$dir/connect")" -gt 20 ] || fail "$(cat "$dir/connect")"
 # a user who may read, and holds all connections
-attack 65534 hold $((3 * slow)) >"$dir/hold" 2>&1 & a=$!
+others && other=yes || other=no
+attack 65534 hold $((5 * slow)) >"$dir/hold" 2>&1 & a=$!
 sleep 0.5
+if [ $other = yes ]; then # further commands of that user are refused for now, and say so
+    other() { as_other timeout "${T:-20}" "$O_FDCTL" --runtime-dir "$run" "$@"; }
+    refused() { other status; [ $? = 75 ]; }
+    until_true 4 refused || fail "no command of that user is refused"
+    expect 75 other stat -1
+    has "$out" 'statistics of .*: too many admin connections.*of this user'
+    expect 75 other status
+    has "$out" 'try again'
+    mkdir -m 777 "$dir/text"
+    T=1 expect 124 other stat --textfile "$dir/text/fdd.prom" -i 0.2
+fi
 for _ in 1 2 3; do quick hold; done
 wait $a || fail "hold: $(cat "$dir/hold")"
 n=$(sed 's/held //' "$dir/hold")

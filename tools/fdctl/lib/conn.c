@@ -315,7 +315,10 @@ static int
 refused(const json_t *answer, int quiet)
 {
     const char *error = fct_str(answer, "error"), *fix = fct_str(answer, "fix");
-    int code = strstr(fix, "usermod") != NULL ? EX_NOPERM : EX_DATAERR;
+    int code = strstr(fix, "usermod") != NULL ? EX_NOPERM
+        : strcmp(fix, "try again") == 0
+        ? EX_TEMPFAIL
+        : EX_DATAERR;
 
     if (quiet)
         return code;
@@ -390,11 +393,13 @@ fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answer)
 }
 
 int
-fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
+fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms,
+    char *ret_why, size_t why_bytes)
 {
     json_t *answer = NULL;
     struct fct g = *f;
     struct fct_admin a;
+    const char *error;
     int rc;
 
     if (g.timeout_ms < 0 || g.timeout_ms > timeout_ms)
@@ -406,8 +411,16 @@ fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms)
         json_pack("{s:s, s:o*}", "cmd", cmd, "group",
             group != 0 ? json_integer((json_int_t)group) : NULL),
         &answer);
-    if (rc == 0 && !json_is_true(json_object_get(answer, "ok")))
-        rc = refused(answer, 1) == EX_NOPERM ? -EACCES : -EPROTO;
+    if (rc == 0 && !json_is_true(json_object_get(answer, "ok"))) {
+        error = fct_str(answer, "error");
+        if (refused(answer, 1) == EX_NOPERM)
+            rc = -EACCES;
+        else if (strncmp(error, "there is no group ", 18) == 0)
+            rc = -ENXIO;
+        else
+            rc = strstr(error, "unknown ") != NULL ? -EPROTO : -EBUSY;
+        fct_fill(ret_why, why_bytes, "{error}[fix|\n  {fix}]", answer);
+    }
     if (rc == 0) {
         rc = a.got_fd >= 0 ? a.got_fd : -EPROTO;
         a.got_fd = -1;

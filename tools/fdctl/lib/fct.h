@@ -225,8 +225,10 @@ int fct_ask_once(const struct fct *f, json_t *ask, int quiet, json_t **ret_answe
 
 /* The descriptor that the daemon sends with its answer to cmd for this group, or -errno:
  * -ENOENT or -ECONNREFUSED: no daemon, -EACCES, -ETIMEDOUT: no answer, -EPIPE: the daemon
- * ended, -EPROTO. Prints nothing. */
-int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms);
+ * ended, -ENXIO: it has no such group, -EPROTO, or -EBUSY: it refused for the reason in
+ * ret_why. Prints nothing. */
+int fct_ask_fd(const struct fct *f, const char *cmd, uint32_t group, int timeout_ms,
+    char *ret_why, size_t why_bytes);
 
 /* ---- shared memory -------------------------------------------------------------- */
 

@@ -89,10 +89,13 @@ look_in(int dir, const struct segment *s, void *ret)
     return rc;
 }
 
+/* Find and map the segment. Returns 0 or -errno; -EBUSY: the daemon refused it, why. */
 static int
-find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
+find(const struct fct *f, const struct segment *s, int timeout_ms, void *ret,
+    char *ret_why, size_t why_bytes)
 {
-    int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms), rc = fd, seen = -ENOENT;
+    int fd = fct_ask_fd(f, s->cmd, s->group, timeout_ms, ret_why, why_bytes);
+    int rc = fd, seen = -ENOENT;
     struct stat st;
     char path[32];
     pid_t pid;
@@ -125,9 +128,9 @@ static int
 map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
 {
     int most_ms = geteuid() == 0 ? SEG_ROOT_MS : SEG_ASK_MS;
-    int rc = find(f, s, timeout_ms != 0 ? timeout_ms : most_ms, ret);
+    char text[600], why[1200] = "";
+    int rc = find(f, s, timeout_ms != 0 ? timeout_ms : most_ms, ret, why, sizeof(why));
     struct stat st = { .st_gid = 0 };
-    char text[600];
 
     if (rc == 0 || timeout_ms != 0)
         return rc;
@@ -142,12 +145,14 @@ map(const struct fct *f, const struct segment *s, int timeout_ms, void *ret)
         (void)stat(f->socket, &st);
         return fct_no_permission(text, st.st_gid);
     }
-    if (rc == -EPROTO && s->group != 0)
+    if (rc == -ENXIO)
         return fct_usage(
             "--group %u: the daemon has no such group; fdctl status shows its groups",
             s->group);
     if (rc == -EPROTO)
         return fct_fail(EX_PROTOCOL, "%s: made by another version of fdd", text);
+    if (rc == -EBUSY)
+        return fct_fail(EX_TEMPFAIL, "%s: %s", text, why);
     if (rc == -ETIMEDOUT)
         return fct_fail(EX_TEMPFAIL,
             "%s: the daemon gives no answer; root can read them all the same", text);

@@ -243,6 +243,8 @@ textfile_once(const struct fct *f, const struct stat_args *a, const struct cnt_s
     if (*seg == NULL)
         rc = fct_seg_open(f, ASK_MS, seg);
     drop_ended(seg);
+    if (rc == -EBUSY && !a->once)
+        return 0; /* refused for now: the file stays as it is until the next time */
     if (rc != 0 && rc != -ENOENT && (rc = fct_seg_open(f, 0, seg)) != 0)
         return rc; /* message printed */
     if (*seg != NULL && (all = fct_seg_snap_each(*seg)) == NULL)

@@ -355,8 +355,9 @@ check(struct follow *w)
         return 0;
     w->t_check = clk_now_ns();
     rc = fct_trace_open(w->f, w->o->group, CHECK_MS, &now);
-    if (rc == -ETIMEDOUT)
-        return 0; /* the daemon hangs, and so its trace does not grow */
+    /* the daemon hangs, and so its trace does not grow, or it refuses for now */
+    if (rc == -ETIMEDOUT || rc == -EBUSY)
+        return 0;
     if (rc != 0)
         return fct_unav(rc == -ENOENT ? "the daemon ended" : "the daemon's trace: %s",
             strerror(-rc));
