@@ -75,6 +75,17 @@ def main():
     s.expect(r"> ")
     said = [m["content"] for m in json.load(open(sys.argv[1])) if m["role"] == "user"]
     assert said == ["In the beginning", "And Moses said", "And Moses said"], said
+    # a line that is too long does not stay in the conversation
+    s.send("~`|^" * 300 + "\n")
+    s.expect(r"E_TOO_LONG(.|\n)*\n> ")
+    s.send("/regenerate\n")
+    s.expect(r"E_TOO_LONG(.|\n)*\n> ")
+    s.send("Hello\n")
+    s.expect(r"\n> ")
+    s.send(f"/save {sys.argv[1]}\n")
+    s.expect(r"> ")
+    said = [m["role"] for m in json.load(open(sys.argv[1]))]
+    assert said == ["user", "assistant"], said
     s.send("/nonsense\n")
     s.expect("no such command")
     s.send("/help\n")

@@ -29,6 +29,7 @@ struct chat {
     json_t *messages;   /* array */
     int is_terminal;    /* print colours, and no control characters of the model */
     int is_person, is_over, code;
+    int is_unanswered; /* the last message is a line of the user whose answer failed */
     char history[512]; /* path of the history file; "": none */
 };
 
@@ -340,6 +341,7 @@ answer(struct chat *c)
     if (rc == 0)
         rc = read_answer(&a);
     has_come = rc == 0 || rc == FCT_EX_INT;
+    c->is_unanswered = !has_come;
     if (c->is_terminal && a.shows_reasoning)
         fputs("\033[0m", stdout);
     if (!c->json && has_come)
@@ -405,6 +407,7 @@ load(struct chat *c, const char *path)
     }
     json_decref(c->messages);
     c->messages = all;
+    c->is_unanswered = 0;
     if (c->is_person)
         printf("%zu messages\n", json_array_size(all));
     return 0;
@@ -447,13 +450,19 @@ command(struct chat *c, const char *text)
 static void
 take_line(struct chat *c, const char *text)
 {
+    size_t n = json_array_size(c->messages);
+
     if (text[0] == '/' && text[1] != '/') {
         c->code = command(c, text);
     } else if (text[0] != '\0') {
         text += text[0] == '/';
         c->code = fct_check_utf8("the line", text, strlen(text));
+        /* Kept, it would make the next prompt too long, or two lines of the user follow
+         * each other, which many templates refuse. */
+        if (c->code == 0 && c->is_unanswered && n > 0 && is_from(c, n - 1, "user"))
+            (void)json_array_remove(c->messages, --n);
         if (c->code == 0)
-            c->code = put(c, json_array_size(c->messages), "user", text);
+            c->code = put(c, n, "user", text);
         if (c->code == 0)
             c->code = answer(c);
     }
