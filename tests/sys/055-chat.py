@@ -47,9 +47,11 @@ class Screen:
         os.write(self.fd, text.encode())
 
     def end(self):
+        end = time.monotonic() + 20 * SLOW
         try:
-            while os.read(self.fd, 65536):
-                pass
+            while select.select([self.fd], [], [], max(0, end - time.monotonic()))[0]:
+                os.read(self.fd, 65536)
+            raise AssertionError("it does not end")
         except OSError:
             pass
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -102,6 +104,15 @@ def main():
     s.send("not this\x03")
     s.expect("> ")
     s.send("/exit\n")
+    assert s.end() == 0
+    # Ctrl-D ends it, also right after an answer that was interrupted
+    s = Screen(sys.argv[2:] + ["--max-tokens", "1000", "--ignore-eos"])
+    s.expect("> ")
+    s.send("In the beginning\n")
+    s.expect("beginning\n")
+    s.send("\x03", editing=False)
+    s.expect(r"\n> ")
+    s.send("\x04")
     assert s.end() == 0
     print("terminal")
 

@@ -353,7 +353,10 @@ answer(struct chat *c)
     json_decref(a.calls);
     for (int kind = 0; kind <= FDCHAT_ARGUMENTS; kind++)
         free(a.text[kind].p);
-    return rc == FCT_EX_INT && c->is_person ? 0 : rc; /* the user may go on */
+    if (rc != FCT_EX_INT || !c->is_person)
+        return rc;
+    fct_interrupted = 0; /* the user may go on */
+    return 0;
 }
 
 static int
