@@ -13,6 +13,8 @@
 
 #define CHAT_HISTORY 1000 /* lines */
 #define CHAT_FILE_MS 10000
+#define VOC_HEAD     3 /* u16 bytes, u8 kind */
+#define VOC_SPECIAL  3 /* kind */
 
 /* A conversation: its messages, and the template that makes a prompt of them. The user's
  * lines are content: names of special tokens in them are text. */
@@ -25,9 +27,11 @@ struct chat {
     fdc_t *s;
     fdchat_template_t *template;
     const char *format; /* format of answers; NULL: all is content */
-    char *variables;    /* JSON object for the template */
-    json_t *messages;   /* array */
-    int is_terminal;    /* print colours, and no control characters of the model */
+    uint8_t *kind;      /* [n_kind]: of each token, if the parser gets special ones */
+    uint32_t n_kind;
+    char *variables;  /* JSON object for the template */
+    json_t *messages; /* array */
+    int is_terminal;  /* print colours, and no control characters of the model */
     int is_person, is_over, code;
     int is_unanswered; /* the last message is a line of the user whose answer failed */
     char history[512]; /* path of the history file; "": none */
@@ -119,6 +123,29 @@ set_system(struct chat *c, const char *text)
     return text[0] != '\0' ? put(c, 0, "system", text) : 0;
 }
 
+/* The answer's parser must tell special tokens from text that reads the same: the daemon
+ * sends them apart. It leaves to us which of them show, so we must know their kinds, from
+ * the file "vocabulary" (fdclient(3)). */
+static int
+read_kinds(struct chat *c)
+{
+    char *file = NULL;
+    size_t n = 0, at = 0;
+    uint16_t bytes;
+
+    if (c->format == NULL || fdc_file(c->s, "vocabulary", &file, &n, CHAT_FILE_MS) != 0)
+        return 0;
+    c->kind = malloc(n / VOC_HEAD + 1);
+    for (; c->kind != NULL && n - at >= VOC_HEAD; at += VOC_HEAD + bytes) {
+        memcpy(&bytes, file + at, sizeof(bytes));
+        if (n - at - VOC_HEAD < bytes)
+            break;
+        c->kind[c->n_kind++] = (uint8_t)file[at + 2];
+    }
+    fdc_free(file);
+    return c->kind != NULL ? 0 : fct_oom();
+}
+
 /* ---- an answer ------------------------------------------------------------------------------ */
 
 struct answer {
@@ -126,6 +153,8 @@ struct answer {
     fdchat_answer_t *parser;
     fdc_req_t *r;
     struct fct_buf text[FDCHAT_ARGUMENTS + 1]; /* one for each kind of piece */
+    struct fct_buf held; /* a token's name, until it is known whether it ended the answer */
+    uint32_t held_id;
     json_t *calls, *call;
     int shows_reasoning;
     const char *finish;
@@ -194,19 +223,62 @@ take_pieces(struct answer *a, int rc)
     return rc == 0 ? 0 : fct_oom();
 }
 
+/* Feed a held name, unless it is a special token's that was not asked for. */
+static int
+let_go(struct answer *a)
+{
+    const struct chat *c = a->c;
+    int is_special = a->held_id < c->n_kind && c->kind[a->held_id] == VOC_SPECIAL;
+    size_t n = a->held.n;
+
+    a->held.n = 0;
+    return n > 0 && (!is_special || (c->req.p.flags & FDC_F_KEEP_SPECIAL) != 0)
+        ? take_pieces(a, fdchat_answer_feed(a->parser, a->held.p, n))
+        : 0;
+}
+
+/* Names that belong to markers are fed. Another one may turn out to be the token that
+ * ended the answer. */
+static int
+take_special(struct answer *a, uint32_t id, const char *name, size_t n)
+{
+    int rc = let_go(a);
+
+    if (rc != 0)
+        return rc;
+    if (fdchat_format_holds(a->c->format, name, n))
+        return take_pieces(a, fdchat_answer_special(a->parser, name, n));
+    a->held_id = id;
+    return fct_buf_add(&a->held, name, n) == 0 ? 0 : fct_oom();
+}
+
+static int
+end_choice(struct answer *a, const struct fdc_choice_end *e)
+{
+    int ended = e->stop_id >= 0 && (uint32_t)e->stop_id == a->held_id;
+
+    a->finish = fdc_finish_name(e->finish);
+    if (ended && (a->c->req.p.flags & (FDC_F_KEEP_SPECIAL | FDC_F_KEEP_STOP)) == 0)
+        a->held.n = 0;
+    return let_go(a);
+}
+
 static int
 take_event(struct answer *a, const struct fdc_event *ev)
 {
     size_t n = 0;
     const char *text = fdc_event_text(ev, 0, &n);
+    int rc;
 
     if (ev->type == FDC_T_TEXT)
-        return take_pieces(a, fdchat_answer_feed(a->parser, text, n));
+        return (rc = let_go(a)) != 0
+            ? rc
+            : take_pieces(a, fdchat_answer_feed(a->parser, text, n));
     if (ev->type == FDC_T_SPECIAL)
-        return take_pieces(a, fdchat_answer_special(a->parser, text, n));
+        return take_special(a, ev->special->id, text, n);
     if (ev->type == FDC_T_CHOICE_END)
-        a->finish = fdc_finish_name(ev->choice_end->finish);
-    else if (ev->type == FDC_T_DONE)
+        return end_choice(a, ev->choice_end);
+    if (ev->type == FDC_T_DONE)
         a->done = *ev->done;
     else if (ev->type == FDC_T_ERROR)
         a->error = *ev->error;
@@ -228,6 +300,8 @@ read_answer(struct answer *a)
             cancelled = 1;
         }
     }
+    if (failed == 0)
+        failed = let_go(a);
     if (failed == 0)
         failed = take_pieces(a, fdchat_answer_end(a->parser));
     end_call(a);
@@ -264,6 +338,8 @@ submit(struct answer *a, const struct fdchat_prompt *p)
     q.o.submit_timeout_ms = 10000;
     q.o.error_text = text;
     q.o.error_text_bytes = sizeof(text);
+    if (a->c->n_kind > 0)
+        q.p.flags |= FDC_F_ALONE;
     rc = fct_req_submit(a->c->s, &q, &a->r);
     free(spans);
     return rc == 0
@@ -317,7 +393,8 @@ keep(const struct answer *a)
 }
 
 /* Print the model's answer to the conversation as it arrives and append it. Returns 0, or
- * an exit code; then nothing is appended and the user's message stays for /regenerate.
+ * an exit code; then nothing is appended and the user's message stays for /regenerate, until
+ * the next line takes its place.
  * FCT_EX_INT: interrupted, the text so far is appended. */
 static int
 answer(struct chat *c)
@@ -350,6 +427,7 @@ answer(struct chat *c)
         rc = EX_SOFTWARE;
     fdc_req_free(a.r);
     fdchat_answer_free(a.parser);
+    free(a.held.p);
     json_decref(a.calls);
     for (int kind = 0; kind <= FDCHAT_ARGUMENTS; kind++)
         free(a.text[kind].p);
@@ -540,6 +618,8 @@ run(struct chat *c, const struct fct *f)
     c->is_person = isatty(STDIN_FILENO) && c->is_terminal;
     if (rc == 0)
         rc = read_template(c, c->file);
+    if (rc == 0)
+        rc = read_kinds(c);
     if (rc == 0 && c->system != NULL)
         rc = set_system(c, c->system);
     if (rc != 0)
@@ -567,6 +647,7 @@ fct_cmd_chat(const struct fct *f, int argc, char **argv)
         rc = run(&c, f);
     fdchat_template_free(c.template);
     free(c.variables);
+    free(c.kind);
     json_decref(c.messages);
     fdc_close(c.s);
     fct_req_fini(&c.req);
