@@ -62,6 +62,11 @@ check 'c["fdd", "client socket"]["state"] == "ok" and c["fdd", "admin socket"]["
 check '"of the daemon, pid '"$fdd_pid"'" in c["limits", "nofile"]["value"] and
     c["limits", "nofile"]["data"]["wanted"] == 348'
 check '("fdd", "worker deaths") not in c'
+# a file to check instead of the daemon's: nothing of the daemon's parameters
+echo '[log]' >"$dir/empty.ini"
+doctor --json -c "$dir/empty.ini" fdd limits
+check 'c["fdd", "daemon"]["state"] == "ok" and "none is named" in c["fdd", "model"]["value"]'
+check 'c["limits", "nofile"]["data"]["wanted"] > 348'
 kill -KILL "$(pgrep -P "$fdd_pid" | head -n 1)"
 died() { [ "$(ctl status --json | json 'd["worker"]["deaths"]')" = 1 ]; }
 until_true 20 died || fail "the worker's death is not counted"

@@ -372,7 +372,8 @@ static const struct fct_line line =
         "What this machine has and lacks, and what repairs it. Needs no daemon. Groups:",
         opts, .operand = want_group, .above = list_groups);
 
-/* Get the daemon's status and parameters. Returns the number of parameters. */
+/* Get the daemon's status and, into ps, its parameters; NULL: not these. Returns the
+ * number of parameters. */
 static size_t
 ask_daemon(struct doc *d, struct par_set *ps)
 {
@@ -383,7 +384,7 @@ ask_daemon(struct doc *d, struct par_set *ps)
 
     if (g.timeout_ms < 0 || g.timeout_ms > ASK_MS)
         g.timeout_ms = ASK_MS;
-    if (fct_ask_once(&g, fct_question("status"), 1, &status) == 0)
+    if (fct_ask_once(&g, fct_question("status"), 1, &status) == 0 && ps != NULL)
         (void)fct_ask_once(&g, fct_question("config"), 1, &config);
     d->status = status;
     /* Ignore a parameter that this fdctl does not know. */
@@ -429,10 +430,10 @@ learn(struct doc *d, const struct want *w, struct par_set *ps)
     d->par_from = "the defaults";
     /* Do not connect if the pid file shows no daemon: a connection could start one. */
     if (d->daemon_pid != 0)
-        n_par = ask_daemon(d, ps);
+        n_par = ask_daemon(d, w->config == NULL ? ps : NULL);
     if (d->daemon_pid < 0)
         d->daemon_pid = (pid_t)fct_num(d->status, "pid");
-    if (n_par > 0 && w->config == NULL) {
+    if (n_par > 0) {
         d->par_from = "the daemon";
         resolve_model(d, ps);
     } else {
