@@ -67,6 +67,11 @@ echo '[log]' >"$dir/empty.ini"
 doctor --json -c "$dir/empty.ini" fdd limits
 check 'c["fdd", "daemon"]["state"] == "ok" and "none is named" in c["fdd", "model"]["value"]'
 check 'c["limits", "nofile"]["data"]["wanted"] > 348'
+# a state that waiting does not end
+ctl pause >/dev/null || fail "no pause"
+doctor --json fdd
+check '"paused" in c["fdd", "daemon"]["value"] and "fdctl pause --off" in c["fdd", "daemon"]["fix"]'
+ctl pause --off >/dev/null || fail "no end of the pause"
 kill -KILL "$(pgrep -P "$fdd_pid" | head -n 1)"
 died() { [ "$(ctl status --json | json 'd["worker"]["deaths"]')" = 1 ]; }
 until_true 20 died || fail "the worker's death is not counted"

@@ -154,6 +154,8 @@ check_daemon(struct doc *d)
         { "degraded", DOC_FAIL,
             "the worker died too often: journalctl -u fdd, fdctl debug panic" },
         { "draining", DOC_NOTE, "it takes no requests until fdctl drain --off" },
+        { "paused", DOC_NOTE, "it starts no requests until fdctl pause --off" },
+        { "stopping", DOC_NOTE, "when it has ended, start it again" },
         { NULL, DOC_NOTE, "wait for it: fdctl --wait 60 ping" } };
     const char *state = fct_str(d->status, "state");
     const json_t *w;
