@@ -71,7 +71,12 @@ for i in $(seq 100); do
     sleep 0.05
 done
 [ -n "$id" ] || fail "request not listed"
-expect 0 ctl cancel "$id"
+# one that has ended meanwhile keeps none of the others
+ended=(9000001 9000002 9000003 9000004 9000005 9000006 9000007 9000008 9000009)
+expect 65 ctl cancel "${ended[@]}" "${ended[@]}" "$id"
+has "$out" 'no open request has id 9000001'
+has "$out" '1 cancelled'
+expect 64 ctl cancel "$id" x
 expect 0 ctl cancel --all
 wait $g
 grep -qE '"cancelled"|E_CANCELLED' "$dir/out" || fail "nothing cancelled: $(head -c 600 "$dir/out")"

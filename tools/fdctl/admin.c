@@ -362,8 +362,7 @@ set_each(struct fct *f, void *args)
 
 ASKS(set, "fdctl set NAME=VALUE... [--json]",
     "Change parameters of the running daemon, until its next reload or start.", json_opts,
-    ARGS, .max_operands = FCT_OPERANDS_MAX, .before = set_each,
-    .text = "{name} = {value}\n");
+    ARGS, .max_operands = INT_MAX, .before = set_each, .text = "{name} = {value}\n");
 
 static int
 cancel_one(struct fct_admin *a, const char *what, long long id, int quiet, long long *n)
@@ -405,10 +404,14 @@ cancel_each(struct fct *f, void *args)
     json_decref(all);
     if (rc == 0 && a->has_session)
         rc = cancel_one(&adm, "session", (long long)a->session, 0, &n);
-    for (int i = 0; i < a->given.n && rc == 0; i++)
-        rc = cancel_one(&adm, "id", strtoll(a->given.text[i], NULL, 10), 0, &n);
+    /* Others are cancelled all the same if one has ended meanwhile. */
+    for (int i = 0; i < a->given.n && (rc == 0 || rc == EX_DATAERR); i++) {
+        int one = cancel_one(&adm, "id", strtoll(a->given.text[i], NULL, 10), 0, &n);
+
+        rc = one != 0 ? one : rc;
+    }
     fct_admin_close(&adm);
-    if (rc == 0)
+    if (rc == 0 || n > 0)
         printf(a->q.json ? "{\"cancelled\": %lld}\n" : "%lld cancelled\n", n);
     return rc;
 }
@@ -419,7 +422,7 @@ static const struct fct_opt cancel_opts[] = {
 };
 ASKS(cancel, "fdctl cancel ID... | --session N | --all [--json]",
     "End requests; fdctl requests shows their ids.", cancel_opts, ARGS,
-    .max_operands = FCT_OPERANDS_MAX, .before = cancel_each);
+    .max_operands = INT_MAX, .before = cancel_each);
 
 static const struct fct_opt config_opts[] = {
     FCT_FLAG(0, "origin", origin, "show where each value comes from"), JSON
@@ -434,7 +437,7 @@ static void
 show_config(json_t *o, const void *args)
 {
     const struct args *a = args;
-    const char *name = a->given.text[0];
+    const char *name = a->given.n > 0 ? a->given.text[0] : NULL;
     int origin = a->origin;
     json_t *p;
     size_t i;

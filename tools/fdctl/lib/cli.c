@@ -272,8 +272,9 @@ fct_set(const struct fct_line *l, const char *name, const char *value, void *arg
 }
 
 static int
-take_word(const struct fct_line *l, const char *command, const char *word, char *args)
+take_word(const struct fct_line *l, char **argv, char *word, char *args)
 {
+    const char *command = argv[0];
     struct fct_operands *w = l->operands != 0 ? (void *)(args + l->operands - 1) : NULL;
     char hint[256] = "";
 
@@ -282,6 +283,7 @@ take_word(const struct fct_line *l, const char *command, const char *word, char 
     if (l->operand_is != NULL)
         return fct_set(l, l->operand_is, word, args);
     if (w != NULL && w->n < l->max_operands) {
+        w->text = argv + 1; /* which has been read so far */
         w->text[w->n++] = word;
         return 0;
     }
@@ -354,10 +356,10 @@ fct_parse(const struct fct_line *l, int argc, char **argv, void *args)
             return EX_USAGE;
         if (o != NULL && o->take == FCT_T_HELP)
             return o->fn != NULL ? o->fn(args, NULL) : fct_help(l);
-        rc = o == NULL ? take_word(l, who, optarg, args) : take(l, o, optarg, args);
+        rc = o == NULL ? take_word(l, argv, optarg, args) : take(l, o, optarg, args);
     }
     for (; rc == 0 && !l->is_main && optind < argc; optind++)
-        rc = take_word(l, who, argv[optind], args);
+        rc = take_word(l, argv, argv[optind], args);
     return rc == 0 ? FCT_GO : rc;
 }
 

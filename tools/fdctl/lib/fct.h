@@ -115,10 +115,9 @@ struct fct_opt {
 #define FCT_OPT_HELP       FCT_ROW("help", 'h', NULL, .help = "this text")
 
 enum fct_hint { FCT_HINT_NONE, FCT_HINT_USAGE, FCT_HINT_SEE };
-#define FCT_OPERANDS_MAX 16
 struct fct_operands {
     int n;
-    const char *text[FCT_OPERANDS_MAX];
+    char **text; /* in the argv that was parsed, whose order they change */
 };
 struct fct;
 /* A command's line: its text for --help and the places of its operands. */
