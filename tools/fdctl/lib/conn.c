@@ -20,6 +20,7 @@
 #define ANSWER_MAX   ((size_t)256 << 20)
 #define ROOM         ((size_t)65536) /* for one read */
 #define OPEN_WAIT_MS 2000u           /* longest wait for retries, all together */
+#define NO_LIMIT_MS  (INT32_MAX / 2) /* opening a session always has a limit */
 
 /* ---- where the daemon is ---------------------------------------------------- */
 
@@ -140,7 +141,7 @@ try_open(const struct fct *f, size_t prompt_bytes, fdc_t **ret,
         .path = f->socket,
         .name = fct_prog,
         .spin_us = f->spin_us,
-        .connect_timeout_ms = (uint32_t)(f->timeout_ms > 0 ? f->timeout_ms : 0),
+        .connect_timeout_ms = f->timeout_ms < 0 ? NO_LIMIT_MS : (uint32_t)f->timeout_ms,
         .max_unread_bytes = 256u << 20,
         .ret_error = ret_err };
 
