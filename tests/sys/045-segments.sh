@@ -21,7 +21,7 @@ left='' before=" $(echo /dev/shm/fdd-*) "
 for f in "$old" "$old-trace"; do
     printf '\033[2JSTRANGER' >"$f" && truncate -s 1M "$f" && chmod 666 "$f" || skip "no /dev/shm"
 done
-trap 'rc=$?; rm -f "$old" "$old-trace"; [ -z "${liar:-}" ] || kill "$liar" 2>/dev/null; (exit $rc); cleanup' EXIT
+trap 'rc=$?; rm -f "$old" "$old-trace"; kill ${liar:-} ${full:-} 2>/dev/null; (exit $rc); cleanup' EXIT
 start "${model[@]}"
 chmod 755 "$run"
 expect 0 ctl stat -1
@@ -130,6 +130,22 @@ if [ "$python" != none ]; then
     rm "$dir/his/fdd.pid"; mkfifo "$dir/his/fdd.pid"
     expect 69 timeout $((10 * slow)) "$FDCTL" --runtime-dir "$dir/his" stat -1
 fi
+# ---- a gate that accepts no connection, with a full queue of them: it has not ended
+python3 -c 'import socket, sys, time
+all = []
+try:
+    while len(all) < 1000:
+        all.append(socket.socket(socket.AF_UNIX)); all[-1].setblocking(False); all[-1].connect(sys.argv[1])
+except BlockingIOError: print("full", flush=True)
+time.sleep(600)' "$run/admin.sock" >"$dir/full" & full=$!
+until_true 20 grep -q full "$dir/full" || fail "the queue of connections does not fill"
+expect 75 ctl --timeout 0.5 status
+has "$out" 'gave no answer within 500 ms'
+if [ "$(id -u)" = 0 ]; then
+    quiet ctl trace; [ $rc = 0 ] || fail "trace of a gate with a full queue: $out"
+    [[ $out != *"has ended"* ]] || fail "it is said to have ended: $out"
+fi
+kill "$full"; wait "$full" 2>/dev/null
 kill -CONT "$fdd_pid"
 until_true 10 ctl status
 

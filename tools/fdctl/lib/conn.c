@@ -250,6 +250,14 @@ dial(const struct fct *f, struct fct_admin *ret_admin)
     return ret_admin->fd >= 0 ? 0 : ret_admin->fd;
 }
 
+static int
+no_answer(int quiet, int timeout_ms)
+{
+    return quiet ? EX_TEMPFAIL
+                 : fct_fail(EX_TEMPFAIL,
+                       "the daemon gave no answer within %d ms (--timeout)", timeout_ms);
+}
+
 int
 fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin)
 {
@@ -257,6 +265,8 @@ fct_admin_open(const struct fct *f, int quiet, struct fct_admin *ret_admin)
 
     if (rc == 0)
         return 0;
+    if (rc == -EAGAIN) /* it accepts none, and its queue of connections is full */
+        return no_answer(quiet, f->timeout_ms);
     if (quiet)
         return rc == -EACCES || rc == -EPERM ? EX_NOPERM : EX_UNAVAILABLE;
     return cannot_connect(f, f->admin, -rc);
@@ -356,16 +366,12 @@ fct_ask(struct fct_admin *a, json_t *ask, int quiet, json_t **ret_answer)
 {
     json_t *answer = NULL;
     int n = exchange(a, ask, &answer);
-    int code = n == -EPROTO ? EX_PROTOCOL
-        : n == -ETIMEDOUT   ? EX_TEMPFAIL
-        : n == -ENOMEM      ? EX_SOFTWARE
-                            : EX_UNAVAILABLE;
+    int code = n == -EPROTO ? EX_PROTOCOL : n == -ENOMEM ? EX_SOFTWARE : EX_UNAVAILABLE;
 
+    if (n == -ETIMEDOUT)
+        return no_answer(quiet, a->timeout_ms);
     if (n < 0 && quiet)
         return code;
-    if (n == -ETIMEDOUT)
-        return fct_fail(code, "the daemon gave no answer within %d ms (--timeout)",
-            a->timeout_ms);
     if (n < 0)
         return fct_fail(code, "admin socket: %s",
             n == -EPIPE        ? "closed by the daemon"
