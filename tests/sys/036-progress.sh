@@ -19,6 +19,7 @@ EOT
 # 40 objects and 10 tests, 0.1 s each; one test fails
 cat >"$clone/fake-configure" <<'EOT'
 #!/bin/sh
+echo "$*" >>flags
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     echo "checking for $i... yes"; sleep 0.1; done
 { printf '.PHONY: all check\nhave_cmocka = yes\nall: '; for i in $(seq 40); do printf '%s.o ' $i; done
@@ -51,6 +52,15 @@ has "$(cat "$dir/err")" 'runtests: 10 of 10 tests, 1 failed'
 # no progress is shown for fast commands
 "$clone/tools/setup" 2>"$dir/err" </dev/null || fail "setup again"
 [ ! -s "$dir/err" ] || fail "said with nothing to do: $(cat "$dir/err")"
+# a tree that is configured is configured again for other flags, and keeps them
+FDD_CONFIGURE_FLAGS='--prefix=/x --y' "$clone/tools/setup" 2>"$dir/err" </dev/null || fail "other flags: $(cat "$dir/err")"
+has "$(cat "$dir/err")" "^setup: configuring again, now with FDD_CONFIGURE_FLAGS='--prefix=/x --y'$"
+has "$(cat "$dir/err")" '^setup: building 40 objects$'
+for flags in "FDD_CONFIGURE_FLAGS=--prefix=/x --y" A=; do
+    env "$flags" "$clone/tools/setup" 2>"$dir/err" </dev/null || fail "the same flags: $(cat "$dir/err")"
+    [ ! -s "$dir/err" ] || fail "said for the same flags: $(cat "$dir/err")"
+done
+[ "$(tr '\n' ';' <"$clone/build/flags")" = ';--prefix=/x --y;' ] || fail "flags: $(cat "$clone/build/flags")"
 
 printf '#!/bin/sh\n' >"$clone/tools/setup"
 FDD_PROGRESS_S=1 "$clone/tests/check-san" asan >"$dir/out" 2>"$dir/err" </dev/null
