@@ -18,6 +18,13 @@ for p in bash base64 basename cat cut dirname env head mktemp rm sed sha256sum s
 done
 printf '#!/bin/sh\necho >>"%s"\nexit 127\n' "$dir/curl-used" >"$bin/curl"
 chmod +x "$bin/curl"
+quickstart() { timeout 60 bash "$tree/tools/quickstart" "$@"; }
+expect 64 quickstart --serve --port
+has "$out" 'port: needs a number'
+expect 64 quickstart --port x
+has "$out" 'port x: not a number'
+expect 64 quickstart In the beginning
+has "$out" "unexpected 'the'.*quotes"
 serve=$(free_port)
 PATH=$bin FDD_BUILD_DIR=$FDD_BUILD TMPDIR=$dir bash "$tree/tools/quickstart" --serve --port "$serve" >"$dir/said" 2>&1 &
 quick=$!
