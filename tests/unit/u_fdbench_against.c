@@ -337,6 +337,30 @@ until_eos(struct fdb_result *m)
 }
 
 static void
+longer(struct fdb_result *m)
+{
+    m->cfg.req.p.min_new = 128;
+}
+
+static void
+stops(struct fdb_result *m)
+{
+    m->cfg.req.list[FCT_L_STOP] = json_pack("[s]", "\n");
+}
+
+static void
+hurried(struct fdb_result *m)
+{
+    m->cfg.req.o.ttl_total_ms = 500;
+}
+
+static void
+whole_stop(struct fdb_result *m)
+{
+    m->cfg.req.p.flags |= FDC_F_KEEP_STOP;
+}
+
+static void
 broken_off(struct fdb_result *m)
 {
     json_object_set_new(json_array_get(m->repeats, 0), "requests_ok", json_integer(1));
@@ -368,6 +392,8 @@ refused(void **state)
         { other_model, "model was qwen, is llama" },
         { other_files, "model llama was of other files (digest " },
         { warmer, "--warmup was 8, is 0" }, { hotter, "temperature was 0.5000, is " },
+        { longer, "min_tokens was 128, is none" }, { stops, "stop was [\"\\n\"], is none" },
+        { hurried, "timeout_ms was 500" }, { whole_stop, "keep_stop was true, is none" },
         { until_eos, "eos was true, is false" }, { as_text, "--text was true, is false" },
         { broken_off, "the earlier run was broken off after 1 of 3 requests" },
         { one_repeat_short, "the earlier run was broken off after 1 of 2 repeats" } };
@@ -394,6 +420,7 @@ refused(void **state)
         free(text);
         json_decref(was);
         fdb_result_fini(&a);
+        fct_req_fini(&a.cfg.req);
     }
     json_decref(is);
     fdb_result_fini(&b);

@@ -73,6 +73,43 @@ par_json(float v)
     return v == FDC_UNSET_F ? json_null() : fct_json_real((double)v);
 }
 
+/* Add the other parameters of requests. null: not given, as in a report of before they
+ * were there. */
+static void
+add_params(json_t *to, const struct fct_req *r)
+{
+    static const char *const lists[FCT_N_LIST] = { [FCT_L_STOP] = "stop",
+        [FCT_L_STOP_ID] = "stop_id",
+        [FCT_L_BIAS] = "logit_bias",
+        [FCT_L_ALLOW] = "allow_ids",
+        [FCT_L_BAD_WORD] = "bad_words",
+        [FCT_L_BAD_IDS] = "bad_ids",
+        [FCT_L_LOGPROB] = "logprob_ids",
+        [FCT_L_REASONING] = "reasoning" };
+    const struct {
+        const char *key;
+        long long value; /* 0: not given */
+    } numbers[] = { { "min_tokens", r->p.min_new }, { "prompt_from", r->p.prompt_from },
+        { "priority", r->o.priority }, { "timeout_ms", r->o.ttl_total_ms },
+        { "queue_timeout_ms", r->o.ttl_queue_ms } };
+    static const struct {
+        const char *key;
+        uint32_t flag;
+    } flags[] = { { "keep_stop", FDC_F_KEEP_STOP }, { "no_special", FDC_F_NO_SPECIAL },
+        { "parse_special", FDC_F_PARSE_SPECIAL }, { "keep_special", FDC_F_KEEP_SPECIAL } };
+    size_t i;
+
+    for (i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        json_object_set_new(to, numbers[i].key,
+            numbers[i].value != 0 ? json_integer(numbers[i].value) : json_null());
+    for (i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
+        json_object_set_new(to, flags[i].key,
+            (r->p.flags & flags[i].flag) != 0 ? json_true() : json_null());
+    for (i = 0; i < FCT_N_LIST; i++)
+        json_object_set_new(to, lists[i],
+            r->list[i] != NULL ? json_deep_copy(r->list[i]) : json_null());
+}
+
 /* Template of the workload (cfg_json()): "closed loop, 16 at a time; 128 ...". */
 #define UNIT    "[turns>1|conversations/s][!turns>1|requests/s]"
 #define AT_RATE " arrivals, {rate_per_s} " UNIT
@@ -118,6 +155,7 @@ cfg_json(const struct fdb_cfg *c)
         "limits", "ttft_ms", c->slo.ttft_ms, "tpot_ms", c->slo.tpot_ms, "itl_ms",
         c->slo.itl_ms, "e2e_ms", c->slo.e2e_ms, "attainment", c->slo_attain);
 
+    add_params(json_object_get(o, "sampling"), &c->req);
     json_object_set_new(o, "workload", fdb_filled(workload, o));
     return o;
 }
