@@ -215,6 +215,8 @@ test_ids(void **state)
     ids_bad("1\n-2",
         "line 2: '-2': not a token id (a whole number from 0 to "
         "4294967295)");
+    ids_bad("1, 2]", "line 1: ']': not a token id (a whole number from 0 to 4294967295)");
+    ids_bad(",1", "line 1: ',1': not a token id (a whole number from 0 to 4294967295)");
     ids_bad("1.5", "line 1: '1.5': not a token id (a whole number from 0 to 4294967295)");
     ids_bad("4294967296",
         "line 1: '4294967296': not a token id (a whole number from 0 to 4294967295)");

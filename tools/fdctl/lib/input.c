@@ -98,7 +98,8 @@ fct_parse_ids(const char *text, size_t n, uint32_t **ret_ids, size_t *ret_n, cha
         if (opens || closes || isspace((unsigned char)text[i]) ||
             (text[i] == ',' && n_ids > 0 && !closed))
             continue;
-        for (len = 0; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
+        /* at least one character, so that a ',' or ']' in the wrong place is shown */
+        for (; i + len < n && strchr(" \t\r\n,]", text[i + len]) == NULL; len++)
             ;
         if (closed || !fct_digits(text + i, len, UINT32_MAX, &id)) {
             snprintf(word, sizeof(word), "%.*s", (int)(len > 40 ? 40 : len), text + i);
