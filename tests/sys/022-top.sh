@@ -39,7 +39,7 @@ expect 64 ctl top </dev/null
 has "$out" "not a terminal"
 has "$out" "fdctl top --once"
 expect 64 ctl top -i 0.01
-has "$out" "0.1 to 60"
+has "$out" "--interval 0.01: must be 0.1 to 60"
 expect 64 ctl top --onec
 has "$out" "did you mean --once"
 expect 69 ctl top --once

@@ -379,8 +379,8 @@ print_once(struct top *t)
 
 #define FCT_ARGS struct top
 static const struct fct_opt opts[] = {
-    FCT_REAL('i', "interval", "S", interval, -HUGE_VAL, HUGE_VAL,
-        "seconds between two screens (1)", .range = "a number"),
+    FCT_REAL('i', "interval", "S", interval, 0.1, 60, "seconds between two screens (1)",
+        .range = "0.1 to 60 seconds"),
     FCT_FLAG(0, "once", once, "print one screen as text, COLUMNS wide, LINES high"),
     FCT_U32('g', "group", "N", group, 0, CNT_MAX_GROUPS - 1,
         "figures of this group (of all together)"),
@@ -404,8 +404,6 @@ fct_cmd_top(const struct fct *f, int argc, char **argv)
 
     if (rc != FCT_GO)
         return rc;
-    if (!(t.interval >= 0.1 && t.interval <= 60))
-        return fct_usage("--interval: must be 0.1 to 60 seconds");
     if (!t.once && (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO)))
         return fct_usage("top: standard %s is not a terminal; print one "
                          "screen as text:\n  fdctl top --once",
