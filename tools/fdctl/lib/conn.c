@@ -64,8 +64,8 @@ fct_paths(struct fct *f, const char *socket, const char *admin, const char *dir,
     if (!has_folder)
         rc = fdw_find(&e, dir, instance, f->dir, sizeof(f->dir));
     if (rc == -EINVAL)
-        return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see %s ls",
-            instance != NULL ? "--instance " : "$FDD_INSTANCE=", name, fct_prog);
+        return fct_usage("%s%s: no instance's name: " FDW_NAME_RULE "; see fdctl ls",
+            instance != NULL ? "--instance " : "$FDD_INSTANCE=", name);
     if (rc != 0)
         return fct_usage("the runtime folder's path is longer than %d bytes",
             FDW_PATH_BYTES - 1);
