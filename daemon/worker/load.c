@@ -191,6 +191,23 @@ wrk_load_program(struct worker *w, char *err, size_t err_bytes)
     return rc != 0 ? wrk_fail(rc, err, err_bytes, p->model_path) : 0;
 }
 
+static void
+wrk_warn_beyond(const struct worker *w)
+{
+    uint32_t n_ids = tok_vocab_size(w->tok);
+    const uint8_t *p = (const uint8_t *)"";
+    unsigned flags;
+    size_t n = 0;
+
+    if (n_ids <= (uint32_t)w->cfg.vocab)
+        return;
+    (void)tok_id_bytes(w->tok, n_ids - 1, &p, &n, &flags);
+    log_warn("load: %s: token \"%.*s\" has id %u, but config.json says vocab_size = %d: "
+             "prompts with it are refused",
+        w->tok_path, (int)(n > 60 ? 60 : n), (const char *)p, (unsigned)n_ids - 1,
+        (int)w->cfg.vocab);
+}
+
 /* Without a tokenizer only requests by ids are served; a broken tokenizer is an error. */
 static int
 wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
@@ -219,6 +236,8 @@ wrk_load_tokenizer(struct worker *w, char *err, size_t err_bytes)
         err[0] = '\0';
         return 0;
     }
+    if (rc == 0)
+        wrk_warn_beyond(w);
     return rc != 0 ? wrk_fail(rc, err, err_bytes, w->tok_path) : 0;
 }
 

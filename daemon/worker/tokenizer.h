@@ -46,8 +46,10 @@ struct tok_enc;
 int tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
 
 /*
- * As tok_load(), for a model with vocab ids. -EINVAL also if the tokenizer has a higher
- * id: then it belongs to another model.
+ * As tok_load(), for a model with vocab ids. -EINVAL also if its vocabulary has a higher
+ * id, or bos, eos or a token of the post-processor: then the tokenizer belongs to another
+ * model. Other added tokens may have higher ids, which texts with them then give: models
+ * share tokenizers.
  */
 int tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err,
     size_t err_bytes);

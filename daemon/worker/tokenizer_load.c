@@ -447,6 +447,28 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
     return rc;
 }
 
+/* The highest id of the vocabulary, and of the tokens that a text may get without naming
+ * them. -1: none. */
+static int64_t
+ld_highest(const struct tok *tok)
+{
+    int64_t id = (int64_t)tok->n_ids - 1;
+    unsigned flags, i;
+    const uint8_t *p;
+    size_t n;
+
+    while (id >= 0 &&
+        (bpe_token(tok->bpe, (uint32_t)id, &p, &n, &flags) || !(flags & BPE_TOK_VOCAB)))
+        id--;
+    id = tok->bos > id ? tok->bos : id;
+    id = tok->eos > id ? tok->eos : id;
+    for (i = 0; i < tok->n_prefix; i++)
+        id = tok->prefix[i] > id ? tok->prefix[i] : id;
+    for (i = 0; i < tok->n_suffix; i++)
+        id = tok->suffix[i] > id ? tok->suffix[i] : id;
+    return id;
+}
+
 int
 tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err, size_t err_bytes)
 {
@@ -455,23 +477,24 @@ tok_load_for(const char *path, int32_t vocab, struct tok **ret, char *err, size_
     int rc = tok_load(path, &ld.tok, err, err_bytes);
     const uint8_t *p;
     unsigned flags;
+    int64_t id;
     size_t n;
 
     if (rc)
         return rc;
-    if (vocab >= 0 && ld.tok->n_ids <= (uint32_t)vocab) {
+    id = ld_highest(ld.tok);
+    if (id < vocab) {
         *ret = ld.tok;
         return 0;
     }
     if (ld_paths(path, file, config, sizeof(file)) ||
-        bpe_token(ld.tok->bpe, ld.tok->n_ids - 1, &p, &n, &flags))
+        bpe_token(ld.tok->bpe, (uint32_t)id, &p, &n, &flags))
         n = 0;
     tok_ld_err(&ld, -EINVAL,
         "token \"%.*s\" has id %u, config.json says vocab_size = %d: "
         "the tokenizer is another model's; put this model's tokenizer.json in its "
         "place, or name its folder with model.tokenizer",
-        (int)(n > 60 ? 60 : n), n ? (const char *)p : "", (unsigned)ld.tok->n_ids - 1,
-        (int)vocab);
+        (int)(n > 60 ? 60 : n), n ? (const char *)p : "", (unsigned)id, (int)vocab);
     tok_free(ld.tok);
     return -EINVAL;
 }

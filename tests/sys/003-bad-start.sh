@@ -47,9 +47,14 @@ if [ -e "$DEMO/model.safetensors" ]; then
     has "$out" "$dir/m/tokenizer\.json.*\"UnicodeScripts\""
     echo '{' >"$dir/m/tokenizer.json"
     expect 65 "$WORKER" --check "$dir/m"
-    # another model's: an id that the model does not have
+    # an added token beyond vocab_size, as of a tokenizer that models share
     sed 's/"added_tokens": \[/&{"id": 4096, "content": "<more>", "special": true},/' \
         "$DEMO/tokenizer.json" >"$dir/m/tokenizer.json"
+    expect 0 "$WORKER" --check "$dir/m"
+    try 78 '"<more>" has id 4096.*prompts with it are refused' --set model.path="$dir/m" \
+        --set max_model_len=4096
+    # another model's: an id in the vocabulary that the model does not have
+    sed 's/"vocab": {/&"<more>": 4096,/' "$DEMO/tokenizer.json" >"$dir/m/tokenizer.json"
     other='"<more>" has id 4096, config.json says vocab_size = 4096'
     try 78 "$dir/m/tokenizer\.json.*$other.*model\.tokenizer" --set model.path="$dir/m"
     try 78 "$dir/m/tokenizer\.json.*$other" --set model.path="$DEMO" \

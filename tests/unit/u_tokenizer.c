@@ -567,30 +567,75 @@ no_memory(void **state)
     tok_free(tok);
 }
 
+static int
+load_for(const char *file, int32_t vocab, struct tok **ret, char *err, size_t err_bytes)
+{
+    char path[] = "/tmp/u_tokenizer.XXXXXX";
+    FILE *f;
+    int rc;
+
+    close(mkstemp(path));
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(file, f);
+    fclose(f);
+    rc = tok_load_for(path, vocab, ret, err, err_bytes);
+    unlink(path);
+    return rc;
+}
+
 /* Regression: "--check" and a start accepted the tokenizer of another model. */
 static void
 other_vocabulary(void **state)
 {
     char path[4096], err[512] = "";
     struct tok *tok = NULL;
-    int32_t n;
 
     (void)state;
     data_path(path, sizeof(path), "qwen2", "");
-    tok = load("qwen2");
-    n = (int32_t)tok_vocab_size(tok);
+    assert_int_equal(tok_load_for(path, 1802, &tok, err, sizeof(err)), -EINVAL);
+    assert_null(tok);
+    snprintf(path + strlen(path), 64,
+        "/tokenizer.json: token \"<|im_end|>\" has id 1802, "
+        "config.json says vocab_size = 1802: ");
+    assert_ptr_equal(strstr(err, path), err);
+    assert_non_null(strstr(err, "put this model's tokenizer.json in its place"));
+}
+
+#define BEYOND "[{\"id\":3,\"content\":\"<image>\",\"special\":true}]"
+#define BEGIN \
+    "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"x\"}}," \
+    "{\"Sequence\":{\"id\":\"A\"}}],\"special_tokens\":{\"x\":{\"ids\":[3]}}}"
+/* Regression: the small Gemma 3 models were refused, since they share the tokenizer.json
+ * of those for images: its last token is beyond their vocab_size. */
+static void
+shared_tokens(void **state)
+{
+    static const char shared[] = FILE_OF("null", PRE, "null", DEC, BEYOND, MODEL);
+    struct tok *tok = NULL;
+    char path[4096], err[512] = "";
+    struct tok_enc *enc;
+    const uint32_t *ids;
+    size_t n;
+
+    (void)state;
+    if (load_for(shared, 3, &tok, err, sizeof(err)) != 0)
+        fail_msg("%s", err);
+    enc = tok_enc_new(tok);
+    assert_int_equal(encode(enc, "ab<image>", 9, TOK_PARSE_SPECIAL, 1), 1);
+    ids = tok_enc_ids(enc, &n);
+    assert_true(n == 2 && ids[0] == 2 && ids[1] == 3);
+    tok_enc_free(enc);
     tok_free(tok);
     tok = NULL;
-    assert_int_equal(tok_load_for(path, n - 1, &tok, err, sizeof(err)), -EINVAL);
-    assert_null(tok);
-    snprintf(path + strlen(path), 64, "/tokenizer.json: token \"");
-    assert_ptr_equal(strstr(err, path), err);
-    snprintf(path, sizeof(path), "has id %d, config.json says vocab_size = %d: ", n - 1,
-        n - 1);
-    assert_non_null(strstr(err, path));
-    assert_non_null(strstr(err, "put this model's tokenizer.json in its place"));
+    assert_int_equal(load_for(shared, 2, &tok, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "token \"ab\" has id 2, "));
+    assert_int_equal(load_for(FILE_OF("null", PRE, BEGIN, DEC, BEYOND, MODEL), 3, &tok,
+                         err, sizeof(err)),
+        -EINVAL);
+    assert_non_null(strstr(err, "token \"<image>\" has id 3, "));
     data_path(path, sizeof(path), "qwen2", "");
-    assert_int_equal(tok_load_for(path, n, &tok, err, sizeof(err)), 0);
+    assert_int_equal(tok_load_for(path, 1803, &tok, err, sizeof(err)), 0);
     tok_free(tok);
 }
 
@@ -703,6 +748,7 @@ main(void)
         cmocka_unit_test(control_bytes),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),
+        cmocka_unit_test(shared_tokens),
         cmocka_unit_test(first_piece),
         cmocka_unit_test(large),
     };
