@@ -229,20 +229,44 @@ voc_opts(struct tok_ld *ld)
     return rc;
 }
 
-/* Looks up the id of the unknown token by its name. */
+/* Whether each byte of a text is in the vocabulary, by itself or as "<0xXX>". */
+static bool
+voc_all_bytes(struct tok_ld *ld)
+{
+    const struct bpe *bpe = ld->tok->bpe;
+    bool plain = ld->tok->kind == TOK_MODEL_BYTES, named = ld->opts.byte_fallback;
+    char name[8];
+
+    for (unsigned b = 0; b < 256; b++) {
+        uint8_t byte = (uint8_t)b;
+        (void)snprintf(name, sizeof(name), "<0x%02X>", b);
+        plain = plain && bpe_find(bpe, &byte, 1) >= 0;
+        named = named && bpe_find(bpe, (const uint8_t *)name, 6) >= 0;
+    }
+    return plain || named;
+}
+
+/* Looks up the id of the unknown token by its name. It may be missing if nothing is
+ * unknown: the library looks it up when it needs it. */
 static int
 voc_unk(struct tok_ld *ld, bool required, int64_t *ret)
 {
     const json_t *unk = json_object_get(ld->model, "unk_token");
+    int id;
 
     *ret = -1;
     if (!required && (!unk || json_is_null(unk)))
         return 0;
-    if (json_is_string(unk))
-        *ret = tok_ld_find(ld, json_string_value(unk), json_string_length(unk));
-    return *ret >= 0
-        ? 0
-        : tok_ld_err(ld, -EINVAL, "model: \"unk_token\" is not in the vocabulary");
+    if (!json_is_string(unk))
+        return tok_ld_err(ld, -EINVAL, "model: \"unk_token\" is not a string");
+    id = tok_ld_find(ld, json_string_value(unk), json_string_length(unk));
+    if (id >= 0)
+        *ret = id;
+    else if (required || !voc_all_bytes(ld))
+        return tok_ld_err(ld, -EINVAL,
+            "model: \"unk_token\" is \"%.60s\", which is not in the vocabulary",
+            json_string_value(unk));
+    return 0;
 }
 
 static int

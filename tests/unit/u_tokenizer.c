@@ -348,7 +348,7 @@ static const struct refusal refusals[] = {
     { FILE_OF("null", PRE, "null", DEC, "[]", UNIGRAM("[[\"a\",0]]", "0")), 0, NULL },
     { FILE_OF("null", PRE, "null", DEC, "[]", WORDPIECE("\"a\"", "100")), 0, NULL },
     { FILE_OF("null", PRE, "null", DEC, "[]", WORDPIECE("\"x\"", "100")), -EINVAL,
-        "\"unk_token\" is not in the vocabulary" },
+        "\"unk_token\" is \"x\", which is not in the vocabulary" },
     { FILE_OF("null", PRE, "null", DEC, "[]", WORDPIECE("\"a\"", "-1")), -EINVAL,
         "\"max_input_chars_per_word\"" },
     { FILE_OF("null", PRE, "null", DEC, "[]",
@@ -513,6 +513,60 @@ control_bytes(void **state)
     snprintf(path, sizeof(path), "%s/tokenizer_config.json", dir);
     unlink(path);
     rmdir(dir);
+}
+
+/* Writes a vocabulary of "ab" and the bytes but one, in a byte-level file's alphabet or by
+ * name. */
+static void
+byte_vocab(char *out, size_t n, bool named, unsigned but)
+{
+    size_t at = (size_t)snprintf(out, n, "{\"ab\":256");
+
+    for (unsigned b = 0; b < 256; b++) {
+        unsigned cp = b <= 32      ? 256 + b
+            : b >= 127 && b <= 160 ? 256 + 33 + b - 127
+            : b == 173             ? 256 + 67
+                                   : b;
+
+        if (b != but)
+            at += (size_t)snprintf(out + at, n - at,
+                named ? ",\"<0x%02X>\":%u" : ",\"\\u%04x\":%u", named ? b : cp, b);
+    }
+    snprintf(out + at, n - at, "}");
+}
+
+/* Regression: a tokenizer.json of bytes with an unk_token that is not in its vocabulary was
+ * refused. The library looks it up only for an unknown character. */
+static void
+unknown_unknown(void **state)
+{
+    static const struct {
+        bool named;
+        unsigned but;
+        const char *more;
+        int rc;
+    } rows[] = { { false, 256, "", 0 }, { false, 7, "", -EINVAL },
+        { true, 256, ",\"byte_fallback\":true", 0 },
+        { true, 7, ",\"byte_fallback\":true", -EINVAL }, { true, 256, "", -EINVAL } };
+    char vocab[8192], file[10000], err[512];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct tok *tok = NULL;
+        int rc;
+
+        byte_vocab(vocab, sizeof(vocab), rows[i].named, rows[i].but);
+        snprintf(file, sizeof(file),
+            FILE_OF("null", "%s", "null", "%s", "[]",
+                "{\"type\":\"BPE\",\"vocab\":%s,\"merges\":[],\"unk_token\":\"[UNK]\"%s}"),
+            rows[i].named ? "null" : PRE, rows[i].named ? "null" : DEC, vocab,
+            rows[i].more);
+        rc = load_bytes("tokenizer.json", file, strlen(file), &tok, err, sizeof(err));
+        if (rc != rows[i].rc)
+            fail_msg("row %zu: %d \"%s\"", i, rc, err);
+        assert_true(!rc || strstr(err, "\"unk_token\" is \"[UNK]\", which is not in"));
+        tok_free(tok);
+    }
 }
 
 /* ---- no memory ---- */
@@ -746,6 +800,7 @@ main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length),
         cmocka_unit_test(control_bytes),
+        cmocka_unit_test(unknown_unknown),
         cmocka_unit_test(no_memory),
         cmocka_unit_test(other_vocabulary),
         cmocka_unit_test(shared_tokens),
