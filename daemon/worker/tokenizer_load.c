@@ -324,7 +324,8 @@ ld_tokenizer(struct tok_ld *ld)
     return rc;
 }
 
-/* "bos_token" and the like: null, a string, or an object with "content". */
+/* "bos_token" and the like: null, a string, or an object with "content". An empty string
+ * is as null: no added token is empty. */
 static int
 ld_named_token(struct tok_ld *ld, const json_t *root, const char *name, int *ret)
 {
@@ -340,6 +341,8 @@ ld_named_token(struct tok_ld *ld, const json_t *root, const char *name, int *ret
             "\"%s\" is not a string, an object with "
             "\"content\", or null",
             name);
+    if (json_string_length(v) == 0)
+        return 0;
     id = tok_token_id(ld->tok, json_string_value(v), json_string_length(v));
     if (id < 0)
         return tok_ld_err(ld, -EINVAL,

@@ -490,6 +490,39 @@ endless_length(void **state)
     tok_free(tok);
 }
 
+static void
+drop_files(const char *dir, const char *const *names, size_t n)
+{
+    char path[128];
+
+    for (size_t i = 0; i < n; i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+/* Regression: "bos_token": "" was refused as a token that the tokenizer does not have. */
+static void
+empty_token(void **state)
+{
+    static const char *const names[] = { "tokenizer.json", "tokenizer_config.json" };
+    char dir[] = "/tmp/u_tokenizer.XXXXXX", err[512] = "";
+    struct tok *tok = NULL;
+    int rc;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    put_file(dir, names[0], FILE_OF("null", PRE, "null", DEC, "[]", MODEL));
+    put_file(dir, names[1], "{\"bos_token\":\"\",\"eos_token\":{\"content\":\"\"}}");
+    rc = tok_load(dir, &tok, err, sizeof(err));
+    drop_files(dir, names, 2);
+    if (rc)
+        fail_msg("%s", err);
+    assert_true(tok_bos_id(tok) == -1 && tok_eos_id(tok) == -1);
+    tok_free(tok);
+}
+
 /* A control character of the file does not get into the message. */
 static void
 control_bytes(void **state)
@@ -799,6 +832,7 @@ main(void)
         cmocka_unit_test(bad_text),
         cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length),
+        cmocka_unit_test(empty_token),
         cmocka_unit_test(control_bytes),
         cmocka_unit_test(unknown_unknown),
         cmocka_unit_test(no_memory),
