@@ -7,7 +7,9 @@
 
 #include <errno.h>
 
-static const char *const architectures[] = { "Ernie4_5ForCausalLM", NULL };
+/* The second is Baidu's own class, for which the first checkpoints were published. */
+static const char *const architectures[] = { "Ernie4_5ForCausalLM",
+    "Ernie4_5_ForCausalLM", NULL };
 
 static const char *const fields[] = { "use_bias", NULL };
 

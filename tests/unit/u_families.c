@@ -601,6 +601,19 @@ ernie(void **state)
     mdl_free(p);
 }
 
+/* Regression: the first checkpoints of ERNIE 4.5 were refused, since their config.json names
+ * Baidu's class. */
+static void
+ernie_first(void **state)
+{
+    struct mdl_program *p =
+        build(MODEL("ernie4_5", ",\"architectures\":[\"Ernie4_5_ForCausalLM\"]"));
+
+    (void)state;
+    assert_string_equal(p->cfg.family, "ernie4_5");
+    mdl_free(p);
+}
+
 static void
 yarn(void **state)
 {
@@ -714,6 +727,7 @@ main(void)
         cmocka_unit_test(window_fields),
         cmocka_unit_test(window_of_whole_length),
         cmocka_unit_test(ernie),
+        cmocka_unit_test(ernie_first),
         cmocka_unit_test(yarn),
         cmocka_unit_test(dynamic),
         cmocka_unit_test(fields),
