@@ -345,10 +345,8 @@ ld_named_token(struct tok_ld *ld, const json_t *root, const char *name, int *ret
         return 0;
     id = tok_token_id(ld->tok, json_string_value(v), json_string_length(v));
     if (id < 0)
-        return tok_ld_err(ld, -EINVAL,
-            "\"%s\" is \"%.100s\", which tokenizer.json does "
-            "not have",
-            name, json_string_value(v));
+        return tok_ld_err(ld, -EINVAL, "\"%s\" is \"%.100s\", which %s does not have",
+            name, json_string_value(v), ld->tokens);
     *ret = id;
     return 0;
 }
@@ -438,6 +436,7 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
     ld.tok->bos = ld.tok->eos = -1;
     rc = ld_tokenizer(&ld);
     if (!rc) {
+        ld.tokens = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
         ld.file = config;
         rc = ld_config(&ld);
     }

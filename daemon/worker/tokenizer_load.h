@@ -17,7 +17,8 @@ struct tok_value {
 };
 
 struct tok_ld {
-    const char *file; /* named in messages */
+    const char *file;   /* named in messages */
+    const char *tokens; /* name of the file of the tokens, for other files' messages */
     char *err;
     size_t err_bytes;
     struct tok *tok;

@@ -523,6 +523,43 @@ empty_token(void **state)
     tok_free(tok);
 }
 
+static void
+copy_file(const char *from, const char *dir, const char *name)
+{
+    char path[128], buf[65536];
+    FILE *in = fopen(from, "r"), *out;
+    size_t n;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    out = fopen(path, "w");
+    assert_true(in != NULL && out != NULL);
+    while ((n = fread(buf, 1, sizeof(buf), in)) > 0)
+        assert_int_equal(fwrite(buf, 1, n, out), n);
+    fclose(in);
+    fclose(out);
+}
+
+/* Regression: of a folder with a tokenizer.model the message said that tokenizer.json does
+ * not have the token. */
+static void
+named_file(void **state)
+{
+    static const char *const names[] = { "tokenizer.model", "tokenizer_config.json" };
+    char dir[] = "/tmp/u_tokenizer.XXXXXX", from[4096], err[512] = "";
+    struct tok *tok = NULL;
+    int rc;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    data_path(from, sizeof(from), "spm-file-bpe", "/tokenizer.model");
+    copy_file(from, dir, names[0]);
+    put_file(dir, names[1], "{\"eos_token\":\"<|im_end|>\"}");
+    rc = tok_load(dir, &tok, err, sizeof(err));
+    drop_files(dir, names, 2);
+    assert_int_equal(rc, -EINVAL);
+    assert_non_null(strstr(err, "\"<|im_end|>\", which tokenizer.model does not have"));
+}
+
 /* A control character of the file does not get into the message. */
 static void
 control_bytes(void **state)
@@ -833,6 +870,7 @@ main(void)
         cmocka_unit_test(bad_files),
         cmocka_unit_test(endless_length),
         cmocka_unit_test(empty_token),
+        cmocka_unit_test(named_file),
         cmocka_unit_test(control_bytes),
         cmocka_unit_test(unknown_unknown),
         cmocka_unit_test(no_memory),
