@@ -311,9 +311,13 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
     struct peak peak;
     const struct peak *c;
     char err[512];
+    int again = json_is_true(json_object_get(q, "measure")), rc;
     json_t *o = adm_take_all(w, q, &a);
-    int rc;
 
+    if (o == NULL && again && w->peak_fixed)
+        o = adm_fail("GPUs that share a model are measured only before the worker is ready",
+            "without --measure; to measure again, remove peaks-*.json in daemon.cache_dir "
+            "and restart fdd");
     if (o != NULL)
         return o;
     synth = (struct bat_synth){ .n_decode = (int32_t)a.batch,
@@ -321,7 +325,7 @@ adm_profile(struct worker *w, const json_t *q, int stop_fd)
         .n_prefill = (int32_t)a.prefill };
     if (a.is_synthetic && prf_synth_check(w->run, &synth, w->max_len, err, sizeof(err)) != 0)
         return adm_error(err);
-    c = adm_peak(w, json_is_true(json_object_get(q, "measure")), &peak);
+    c = adm_peak(w, again, &peak);
     rc = prf_new(w->run, (int32_t)a.steps, a.is_synthetic ? &synth : NULL, &p);
     if (rc == 0)
         rc = eng_profile(w->pip->eng, p);

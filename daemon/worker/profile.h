@@ -8,7 +8,8 @@
  *
  *   live   the next n_step steps are launched with an event after every
  *          operation, and the n_step after those without, for comparison.
- *          Their results do not change.
+ *          Their results do not change, except for the last bits on a GPU
+ *          that is not deterministic.
  *   synthetic  steps of a given shape on an idle engine, without a request:
  *          measured steps and steps without events alternate. They read blocks
  *          all over the KV pool, and write those of them that are free, after

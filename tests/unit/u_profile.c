@@ -16,8 +16,9 @@
 
 #include "daemon/common/clk.h"
 #include "daemon/common/mem.h"
-#include "daemon/worker/peak.h"
+#include "daemon/worker/admin_priv.h"
 #include "daemon/worker/profile.h"
+#include "daemon/worker/worker.h"
 #include "tests/sim/sim.h"
 #include "tests/test_device.h"
 
@@ -558,6 +559,23 @@ made_shapes_refused(struct sim_rng *g)
     sim_free(s);
 }
 
+/* The peaks of a group of GPUs are not measured again: the old ones are no answer. */
+static void
+measured_once(struct sim_rng *g)
+{
+    struct worker *w = mem_aligned(128, sizeof(*w));
+    json_t *q = json_pack("{s:b}", "measure", 1), *o;
+
+    (void)g;
+    w->peak_fixed = 1;
+    o = adm_profile(w, q, -1);
+    SIM_CHECK(json_is_false(json_object_get(o, "ok")));
+    SIM_CHECK(strstr(json_string_value(json_object_get(o, "error")), "are measured only"));
+    json_decref(o);
+    json_decref(q);
+    free(w);
+}
+
 /* ---- measured peak ------------------------------------------------------------------------------------ */
 
 static int n_probe, probe_rc;
@@ -769,6 +787,7 @@ main(int argc, char **argv)
         SIM_TEST(made_reads_the_pool),
         SIM_TEST(made_refused_and_interrupted),
         SIM_TEST(made_shapes_refused),
+        SIM_TEST(measured_once),
         SIM_TEST(peaks_kept),
         SIM_TEST(peaks_without_a_folder),
         SIM_TEST(peaks_where),
