@@ -943,6 +943,7 @@ class _Session:
                  reconnect: Union[bool, float], connect_timeout: float,
                  max_unread_bytes: int) -> None:
         self._mu = threading.RLock()  # reentrant: __del__ may come at any point
+        self._dialing = threading.Lock()
         self._users = 0
         self._closed = False
         self._h: Optional[int] = None
@@ -957,6 +958,12 @@ class _Session:
         _sessions.add(self)
 
     def _connect(self) -> None:
+        """Opens the session, unless another thread has opened it meanwhile."""
+        with self._dialing:
+            if self._h is None:
+                self._dial()
+
+    def _dial(self) -> None:
         failure, handle = _OpenError(), c_void_p()
         failure.size = ctypes.sizeof(failure)
         opts = _OpenOpts(size=ctypes.sizeof(_OpenOpts), path=self._path, name=self._name,
@@ -969,7 +976,12 @@ class _Session:
             e = _error(rc, failure.text.decode(errors="replace"))
             e.os_error, e.retry_after_ms = failure.os_error, failure.retry_after_ms
             raise e
-        self._h = handle.value
+        with self._mu:
+            if not self._closed:
+                self._h = handle.value
+                return
+        _lib.fdc_close(handle)  # close() came first
+        raise _error(_E_INVAL, "the client is closed")
 
     def _enter(self) -> int:
         with self._mu:
@@ -1194,7 +1206,7 @@ _sessions: "weakref.WeakSet[_Session]" = weakref.WeakSet()
 def _forked() -> None:
     """Runs in the child, which has no other thread that could return from its call."""
     for s in list(_sessions):
-        s._mu = threading.RLock()
+        s._mu, s._dialing = threading.RLock(), threading.Lock()
         s._users = 0
         for ref in list(s._open.values()):
             request = ref()
@@ -1585,8 +1597,10 @@ class AsyncClient(_Session):
         self._waiting: Deque[Tuple[AsyncStream, asyncio.Future[None]]] = deque()
 
     async def open(self) -> AsyncClient:
+        """Opens the session. Tasks that call it at the same time share the session."""
         if self._loop is None:
             await asyncio.to_thread(self._connect)
+        if self._loop is None:  # another task may have been first
             self._loop = asyncio.get_running_loop()
             h = self._enter()
             try:

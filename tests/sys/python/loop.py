@@ -7,9 +7,10 @@ import gc
 import threading
 import time
 import unittest
+from unittest import mock
 
 import fdclient
-from common import PROMPT, greedy, n_fds, n_requests, rss, until
+from common import PROMPT, ctl, greedy, n_fds, n_requests, rss, until
 
 LONG = {"max_new": 900, "ignore_eos": True}
 
@@ -148,6 +149,40 @@ class Loop(unittest.IsolatedAsyncioTestCase):
         stream.close()
         with self.assertRaises(fdclient.Cancelled):
             await task
+
+    async def test_opened_by_tasks(self):
+        """Tasks that open a client at the same time get one session, which answers."""
+        fds = n_fds()
+        fdd = fdclient.AsyncClient(name="by-tasks")
+        await asyncio.gather(*(fdd.open() for _ in range(4)))
+        self.assertEqual(ctl("clients").count("by-tasks"), 1)
+        got = await asyncio.wait_for(fdd.generate(PROMPT, max_new=4, ignore_eos=True), 20)
+        self.assertEqual(len(got.ids), 4)
+        await fdd.close()
+        self.assertEqual(n_fds(), fds)
+
+    async def test_open_given_up(self):
+        """What a cancelled open() opens late serves the next open(), or is closed."""
+        fds, dial, done = n_fds(), fdclient._lib.fdc_open, threading.Event()
+
+        def slow(*arguments):
+            time.sleep(0.2)
+            try:
+                return dial(*arguments)
+            finally:
+                done.set()
+        for again in (True, False):
+            done.clear()
+            fdd = fdclient.AsyncClient()
+            with mock.patch.object(fdclient._lib, "fdc_open", slow):
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(fdd.open(), 0.02)
+                if again:
+                    await fdd.open()
+                    self.assertEqual((await fdd.info()).model, "demo")
+                await fdd.close()
+                done.wait(10)
+            until(lambda: n_fds() == fds)
 
     async def test_client_closed(self):
         fdd = await fdclient.AsyncClient().open()
