@@ -126,12 +126,11 @@ static void
 take_terminal(struct fdc *s, uint32_t i, const struct fdp_rec *h, const void *payload)
 {
     struct fdc_req *r = s->tags[i].req;
-    int cancelled = s->tags[i].cancel;
 
     fdc__tag_release(s, i);
     if (r == NULL)
         return;
-    if (r->j && h->type == FDP_T_ERROR && !cancelled &&
+    if (r->j && h->type == FDP_T_ERROR && !r->cancelled &&
         fdc__journal_outlives(s, r, (const struct fdp_error *)payload)) {
         fdc__lose(r, (const struct fdp_error *)payload);
         return;

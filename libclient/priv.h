@@ -73,12 +73,13 @@ struct fdc_req {
     struct chunk *first, *last;
     size_t unread; /* bytes queued */
     uint32_t n_waiter;
-    uint8_t open;     /* the daemon may send more */
-    uint8_t internal; /* belongs to a blocking call, is not submitted yet or has an
+    uint8_t open;      /* the daemon may send more */
+    uint8_t internal;  /* belongs to a blocking call, is not submitted yet or has an
                          exclusive reader: never in the ready list */
-    uint8_t ready;    /* in the ready list */
-    uint8_t lost;     /* open, without a tag: waits to be sent again */
-    uint8_t term;     /* 0, FDP_T_DONE or FDP_T_ERROR */
+    uint8_t ready;     /* in the ready list */
+    uint8_t lost;      /* open, without a tag: waits to be sent again */
+    uint8_t cancelled; /* by fdc_cancel(): it is not sent again */
+    uint8_t term;      /* 0, FDP_T_DONE or FDP_T_ERROR */
     uint8_t term_read;
     uint32_t sending;  /* has a tag, is not in the ring yet; guarded by mtx_sq, too */
     struct journal *j; /* NULL: it cannot be sent again */

@@ -59,14 +59,13 @@ lose_place(struct fdc *s, uint32_t i, const struct fdp_error *why)
 {
     struct fdp_error cancelled = { .code = FDP_E_CANCELLED };
     struct fdc_req *r = s->tags[i].req;
-    int was_cancelled = s->tags[i].cancel;
 
     fdc__tag_release(s, i);
     if (r == NULL)
         return;
     if (r->sending) /* its thread checks this before it sends */
         r->open = 0;
-    else if (was_cancelled)
+    else if (r->cancelled)
         fdc__end_error(r, &cancelled);
     else if (r->j && fdc__journal_outlives(s, r, why))
         fdc__lose(r, why);

@@ -450,8 +450,10 @@ fdc_cancel(fdc_req_t *r)
     pthread_mutex_lock(&r->s->mtx);
     if (r->lost)
         cancel_lost(r->s, r);
-    else if (r->open)
+    else if (r->open) {
+        r->cancelled = 1;
         cancel_open(r->s, r);
+    }
     pthread_mutex_unlock(&r->s->mtx);
     return 0;
 }

@@ -344,7 +344,7 @@ handle(struct mock *m, const struct fdp_req *q)
         for (struct mock_stream *s = m->st; s < m->st + MOCK_STREAMS; s++)
             if (s->used && s->tag == q->tag) {
                 s->used = 0;
-                put_error(m, q->tag, FDP_E_CANCELLED, 0);
+                put_error(m, q->tag, m->cancelled, 0);
             }
         return 0;
     case FDP_OP_TOKENIZE:
@@ -629,6 +629,7 @@ mock_init(struct mock *m)
     m->arena_bytes = 1 << 16;
     m->max_inflight = 32;
     m->reason = FDP_E_SLOW;
+    m->cancelled = FDP_E_CANCELLED;
     m->info = (struct fdp_info){ .vocab = 777, .model_name = "mock" };
 }
 

@@ -297,6 +297,43 @@ replace_gate(struct fix *f, struct mock *m)
     assert_int_equal(symlink(m->path, f->m.path), 0);
 }
 
+/* A gate hangs and does not read the CANCEL, another one takes its place; or the worker
+ * dies before the gate reads it. The request is not sent again. */
+static void
+t_cancelled(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_event ev = FDC_EVENT_INIT;
+    struct seen v;
+    struct mock m;
+    fdc_req_t *r;
+
+    mock_init(&m);
+    m.cancelled = FDC_E_GPU_RESET;
+    begin(f, 5000);
+    r = submit(f, "hold", 1, 0);
+    assert_int_equal(fdc_next(r, &ev, 5000), 1);
+    __atomic_store_n(&f->m.stall, 1, __ATOMIC_RELEASE);
+    assert_int_equal(write(f->m.bell, &(uint64_t){ 1 }, 8), 8); /* it may sleep */
+    while (!__atomic_load_n(&f->m.stalled, __ATOMIC_ACQUIRE))
+        usleep(100);
+    assert_int_equal(fdc_cancel(r), 0);
+    replace_gate(f, &m);
+    assert_int_equal(finish(r).code, FDC_E_CANCELLED);
+    v = finish(submit(f, "fast", 1, 0));
+    is_whole(&v);
+    assert_int_equal(__atomic_load_n(&m.n_submit, __ATOMIC_ACQUIRE), 1);
+
+    r = submit(f, "hold", 1, 0);
+    assert_int_equal(fdc_cancel(r), 0);
+    assert_int_equal(finish(r).code, FDC_E_GPU_RESET);
+    assert_int_equal(__atomic_load_n(&m.n_submit, __ATOMIC_ACQUIRE), 2);
+    fdc_close(f->s);
+    mock_stop(&m);
+    unlink(f->m.path);
+    rmdir(f->m.dir);
+}
+
 /* A request is too large for the next daemon's arena, which is smaller. */
 static void
 t_smaller_arena(void **state)
@@ -389,7 +426,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_loop), T(t_smaller_arena),
-        T(t_threads) };
+        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_loop), T(t_cancelled),
+        T(t_smaller_arena), T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
