@@ -1453,13 +1453,14 @@ class AsyncStream(_Request):
         self._queue: Deque[Tuple[Union[Event, Error], int]] = deque()  # event, size
         self._unread = 0
         self._waiter: Optional[asyncio.Future[None]] = None
-        self._started = self._stopped = self._over = False
+        self._started = self._stopped = self._over = self._sent = False
 
     def _try_submit(self, session: int) -> int:
         req = c_void_p()
         rc = self._prompt.submit(session, self._call, 0, req)
         if rc >= 0:
             self._attach(req.value or 0)
+            self._sent = True
         elif rc == _E_DISCONNECTED and _lib.fdc_state(session, None) >= 0:
             return _E_FULL  # reconnecting: try again when the daemon is back
         return rc
@@ -1503,7 +1504,10 @@ class AsyncStream(_Request):
         if not self._started:
             self._started = True
             try:
-                await self._session._submit(self, _deadline(self._timeout))
+                if not self._stopped:
+                    await self._session._submit(self, _deadline(self._timeout))
+                if self._stopped:
+                    raise _error(_E_CANCELLED, "the stream was closed")
             except BaseException:
                 self.close()
                 raise
@@ -1535,6 +1539,14 @@ class AsyncStream(_Request):
             raise self._fail(got)
         self.result._add(got)
         return got
+
+    def cancel(self) -> None:
+        """Asks the daemon to end the request. Events under way may still arrive, then
+        reading raises Cancelled. A request that is not submitted yet never will be."""
+        if self._sent:
+            super().cancel()
+        else:
+            self.close()
 
     def close(self) -> None:
         """Cancels the request if it has not ended, and discards unread events."""
@@ -1672,9 +1684,12 @@ class AsyncClient(_Session):
         finally:
             self._leave()
         if rc == _E_FULL:
-            future = self._future(deadline)
+            future = stream._waiter = self._future(deadline)  # close() ends the wait
             self._waiting.append((stream, future))
-            await future
+            try:
+                await future
+            finally:
+                stream._waiter = None
         elif rc < 0:
             raise stream._call.failed(rc)
 

@@ -108,6 +108,29 @@ class Loop(unittest.IsolatedAsyncioTestCase):
         for stream in held:
             stream.close()
 
+    async def test_ended_without_room(self):
+        """close() and cancel() end a stream that waits for room, or was not read yet; it
+        is never sent."""
+        n = (await self.fdd.info()).max_inflight
+        held = [await self.fdd.stream(PROMPT, **LONG).start() for _ in range(n)]
+        waiting = [self.fdd.stream(PROMPT, **LONG) for _ in range(4)]
+        tasks = [asyncio.ensure_future(s.read()) for s in waiting[:2]]
+        await asyncio.sleep(0.05)
+        self.assertEqual([t.done() for t in tasks], [False, False])
+        waiting[0].close()
+        waiting[1].cancel()
+        waiting[2].close()
+        waiting[3].cancel()
+        tasks += [asyncio.ensure_future(s.read()) for s in waiting[2:]]
+        for task in tasks:
+            with self.assertRaisesRegex(fdclient.Cancelled, "the stream was closed"):
+                await asyncio.wait_for(task, 10)
+        held.pop().close()
+        await asyncio.sleep(0.1)
+        self.assertEqual(len(self.fdd._open), n - 1)
+        for stream in held:
+            stream.close()
+
     async def test_break(self):
         async for _ in self.fdd.stream(PROMPT, **LONG):
             break
