@@ -521,13 +521,14 @@ class Result:
         return self.samples[index]
 
     def _add(self, ev: Event) -> None:
+        # In each branch no call follows a change: there a signal handler may raise.
         if isinstance(ev, Ids):
             self._sample(ev.sample).ids += ev.ids
         elif isinstance(ev, Text):
-            self._sample(ev.sample)._pieces.append(ev.text)
+            self._sample(ev.sample)._pieces += [ev.text]
         elif isinstance(ev, Logprobs):
-            self._last = list(ev.tokens)
-            self._sample(ev.sample).logprobs.append(self._last)
+            sample, self._last = self._sample(ev.sample), list(ev.tokens)
+            sample.logprobs += [self._last]
         elif isinstance(ev, PromptLogprobs):
             self._last = self.prompt_logprobs[ev.position] = list(ev.tokens)
         elif isinstance(ev, TokenText):
@@ -535,8 +536,8 @@ class Result:
                 self._last[:] = [t._replace(text=b) for t, b in zip(self._last, ev.texts)]
         elif isinstance(ev, Special):
             sample = self._sample(ev.sample)
-            sample.ids.append(ev.id)
-            sample.specials.append(ev)
+            sample.ids += [ev.id]
+            sample.specials += [ev]
         elif isinstance(ev, SampleEnd):
             self._sample(ev.sample).end = ev
         elif isinstance(ev, Accepted):
@@ -1235,7 +1236,10 @@ class Stream(_Request):
         while not self._over:
             h = self._hold()
             try:
-                rc = _lib.fdc_next(h, byref(self._ev), _slice(deadline))
+                # A signal handler that raises runs as fdc_next() returns: an event that
+                # is not in the result yet stays in _ev for the next read.
+                rc = 1 if self._ev.type else _lib.fdc_next(h, byref(self._ev),
+                                                           _slice(deadline))
                 got = _decode(self._ev) if rc == 1 else None
             finally:
                 self._release()
@@ -1245,13 +1249,17 @@ class Stream(_Request):
                 raise _error(rc)
             if rc < 0 and _slice(deadline) == 0:
                 raise _error(_E_TIMEOUT)
+            if isinstance(got, Error):
+                self._fail(got)
+            elif got is not None:
+                self.result._add(got)
+            self._ev.type = 0
             if isinstance(got, (Done, Error)):
                 self._over = True
                 self.close()
             if isinstance(got, Error):
-                raise self._fail(got)
+                raise got
             if got is not None:
-                self.result._add(got)
                 return got
         self._at_end()
         return None
@@ -1366,6 +1374,10 @@ class Client(_Session):
                 if rc >= 0:
                     stream._attach(req.value or 0)
                     return stream
+            except BaseException:  # a signal handler's, after it was sent
+                if stream._h is None:
+                    _lib.fdc_req_free(req)
+                raise
             finally:
                 self._leave()
             _no_room(rc, call, deadline)
@@ -1386,6 +1398,12 @@ class Client(_Session):
                     todo.popleft()
                     streams.append(Stream(self, None))
                     streams[-1]._attach(sub.req)
+            except BaseException:  # a signal handler's, after some were sent
+                held = {stream._h for stream in streams}
+                for sub in subs:
+                    if sub.req not in held:
+                        _lib.fdc_req_free(sub.req)
+                raise
             finally:
                 self._leave()
             if streams:

@@ -9,6 +9,7 @@ import threading
 import time
 import unittest
 import warnings
+from unittest import mock
 
 import fdclient
 from common import PROMPT, n_requests, until
@@ -134,6 +135,48 @@ class Cancel(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             self.fdd.generate(PROMPT, **LONG)
         self.assertLess(time.monotonic() - begin, 10)
+
+    def test_interrupted_reads(self):
+        """A signal handler that raises as fdc_next() returns, for each event: reading goes
+        on without a hole."""
+        class Tick(Exception):
+            pass
+        ask, n = {"max_new": 20, "ignore_eos": True, "temperature": 0}, 0
+        want, take = self.fdd.generate(PROMPT, **ask), fdclient._lib.fdc_next
+
+        def interrupted(*arguments):
+            rc = take(*arguments)
+            if rc == 1:
+                raise Tick
+            return rc
+        stream = self.fdd.stream(PROMPT, **ask)
+        with mock.patch.object(fdclient._lib, "fdc_next", interrupted):
+            while True:
+                try:
+                    stream.read()
+                    break
+                except Tick:
+                    n += 1
+        self.assertGreater(n, 20)
+        got = stream.result
+        self.assertEqual((got.ids, got.text, got.finish), (want.ids, want.text, "length"))
+        self.assertEqual(got.usage.output_tokens, 20)
+
+    def test_interrupt_while_sending(self):
+        """Ctrl-C just as a request was sent, which has no stream yet: it does not go on."""
+        for name, call in (("fdc_submit_text", lambda: self.fdd.generate(PROMPT, **LONG)),
+                           ("fdc_submit_many",
+                            lambda: self.fdd.generate_many([PROMPT] * 3, **LONG))):
+            submit, done = getattr(fdclient._lib, name), []
+
+            def interrupted(*arguments):
+                done.append(submit(*arguments))
+                raise KeyboardInterrupt
+            with mock.patch.object(fdclient._lib, name, interrupted):
+                with self.assertRaises(KeyboardInterrupt):
+                    call()
+            self.assertGreaterEqual(done[0], 0)
+            until(lambda: n_requests() == 0, 5)
 
     def test_unread(self):
         """A request that nothing reads ends."""
