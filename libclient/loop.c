@@ -73,8 +73,12 @@ fdc_dispatch(fdc_t *s)
          * signals fdc_fd(). */
         s->fd_armed = 1;
         rc = 0;
-        if (s->parked || s->re.down || fdc__arm(s))
+        if (s->parked || s->re.down || fdc__arm(s)) {
+            if (s->room_due)
+                fdc__signal_local(s);
+            s->room_due = 0;
             break;
+        }
         s->fd_armed = 0;
         fdr_store_relaxed(s->cq_wait, FDP_WAIT_SPIN);
     }

@@ -128,6 +128,7 @@ struct fdc {
     uint8_t fd_armed, eof;
     uint8_t room;       /* requests were taken since a thread asked for room */
     uint8_t wants_room; /* an event loop waits for room */
+    uint8_t room_due;   /* it is to be told of room when fdc_dispatch() arms again */
     struct waiter *waiters;
     uint32_t n_any; /* waiters that any record may wake */
     struct tag_entry *tags;

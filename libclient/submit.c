@@ -149,8 +149,9 @@ wait_room(struct fdc *s, int why, uint64_t deadline)
     else if (why == FDP_E_LIMIT)
         kind = WAIT_TAG;
     pthread_mutex_lock(&s->mtx);
-    if (kind == WAIT_ROOM && !s->re.down && ask_room(s))
-        ;
+    if ((kind == WAIT_TAG && s->tag_free) ||
+        (kind == WAIT_ROOM && !s->re.down && ask_room(s)))
+        ; /* it has come meanwhile */
     else if (now < deadline)
         /* Not longer, since others may take the room first. */
         rc = fdc__wait(s, kind, NULL, until < deadline ? until : deadline);

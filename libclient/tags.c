@@ -51,6 +51,8 @@ fdc__signal_local(struct fdc *s)
 void
 fdc__signal_loop(struct fdc *s)
 {
+    /* The next fdc_dispatch() takes this wake-up: the program may be about to call it. */
+    s->room_due |= s->wants_room;
     s->wants_room = 0;
     if (s->fd_armed)
         fdc__signal_local(s);

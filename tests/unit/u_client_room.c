@@ -161,6 +161,40 @@ t_room_polls(void **state)
     end(f);
 }
 
+/* The room comes after a submit was refused, while the program still reads: the
+ * descriptor polls readable once fdc_dispatch() has returned 0. */
+static void
+t_room_while_reading(void **state)
+{
+    struct fix *f = *state;
+    struct fdc_event ev = FDC_EVENT_INIT;
+    struct pollfd p = { .events = POLLIN };
+    fdc_req_t *r, *more;
+
+    f->m.max_inflight = 1;
+    begin(f, 0);
+    p.fd = fdc_fd(f->s);
+    pump(f);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &r), 0);
+    assert_int_equal(poll(&p, 1, 5000), 1);
+    while (fdc_dispatch(f->s) == 0)
+        ;
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &more), FDC_E_FULL);
+    fdc_cancel(r);
+    while (fdc_next(r, &ev, 5000) > 0)
+        ;
+    assert_int_equal(ev.type, FDC_T_ERROR);
+    fdc_req_free(r);
+    assert_int_equal(fdc_dispatch(f->s), 0);
+    assert_int_equal(poll(&p, 1, 1000), 1);
+    assert_int_equal(fdc_submit_text(f->s, "hold", 4, NULL, NULL, &more), 0);
+    assert_int_equal(fdc_next(more, &ev, 5000), 1);
+    pump(f);
+    assert_int_equal(poll(&p, 1, 0), 0); /* told once */
+    fdc_req_free(more);
+    end(f);
+}
+
 static void
 describe(struct fdc_submit *b, size_t n, const char *text)
 {
@@ -514,8 +548,9 @@ t_event_size(void **state)
 int
 main(void)
 {
-    const struct CMUnitTest tests[] = { T(t_room_wakes), T(t_room_polls), T(t_many),
-        T(t_many_bad), T(t_last_freed), T(t_info_loading), T(t_null_element),
-        T(t_error_texts), T(t_open_texts), T(t_texts), T(t_version), T(t_event_size) };
+    const struct CMUnitTest tests[] = { T(t_room_wakes), T(t_room_polls),
+        T(t_room_while_reading), T(t_many), T(t_many_bad), T(t_last_freed),
+        T(t_info_loading), T(t_null_element), T(t_error_texts), T(t_open_texts),
+        T(t_texts), T(t_version), T(t_event_size) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
