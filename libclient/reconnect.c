@@ -101,6 +101,19 @@ go_down(struct fdc *s, int why)
     return 1;
 }
 
+/* Ends the lost requests: nothing will take them. */
+static void
+end_lost(struct fdc *s)
+{
+    for (struct fdc_req *r = s->all; r; r = r->all_next) {
+        if (!r->lost)
+            continue;
+        r->lost = 0;
+        s->re.n_lost--;
+        fdc__end_error(r, &r->j->why);
+    }
+}
+
 void
 fdc__die(struct fdc *s, int why)
 {
@@ -117,6 +130,7 @@ fdc__die(struct fdc *s, int why)
         if (r)
             fdc__end_error(r, &e);
     }
+    end_lost(s);
     shutdown(s->sock, SHUT_RDWR);
     fdc__kick(s);
     if (s->fd_armed)
@@ -129,13 +143,6 @@ give_up_all(struct fdc *s, int why)
 {
     s->re.ms = 0;
     s->re.down = 0;
-    for (struct fdc_req *r = s->all; r; r = r->all_next) {
-        if (!r->lost)
-            continue;
-        r->lost = 0;
-        fdc__end_error(r, &r->j->why);
-    }
-    s->re.n_lost = 0;
     fdc__die(s, why);
     fdc__kick(s);
 }
@@ -198,19 +205,6 @@ is_other_model(const struct fdc *s, const struct fdc *f)
         memcmp(s->re.digest, f->w.model_digest, 32) != 0;
 }
 
-/* Lost requests of the old model cannot continue with this one. */
-static void
-end_lost(struct fdc *s)
-{
-    for (struct fdc_req *r = s->all; r; r = r->all_next) {
-        if (!r->lost)
-            continue;
-        r->lost = 0;
-        s->re.n_lost--;
-        fdc__end_error(r, &r->j->why);
-    }
-}
-
 static void
 came_back(struct fdc *s, struct fdc *f)
 {
@@ -218,7 +212,7 @@ came_back(struct fdc *s, struct fdc *f)
 
     memcpy(s->re.digest, f->w.model_digest, 32);
     adopt(s, f);
-    if (other)
+    if (other) /* they cannot go on with this model */
         end_lost(s);
     fdc__kick(s);
     fdc__signal_loop(s);

@@ -53,7 +53,7 @@ struct mock {
                      * truncated, 5 a pipe as doorbell, 6 request cursors differ, 7 a gap
                      * of 64 MiB before the arena, 8 an empty message with descriptors, 9
                      * a region that cannot be written to, 10 a daemon of protocol 2 */
-    int reason;     /* for "bye"; E_SLOW by default */
+    int reason;     /* of GOODBYE; E_SLOW by default */
     int cancelled;  /* code of the answer to CANCEL; E_CANCELLED by default */
     uint32_t n_part, shift;
     int loading;          /* answer INFO with E_LOADING */

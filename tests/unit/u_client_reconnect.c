@@ -255,6 +255,31 @@ t_gives_up(void **state)
     fdc_close(f->s);
 }
 
+/* The worker dies, and then the session ends for good, all of it before the program
+ * reads: the request that was to be sent again ends, too. */
+static void
+t_lost_at_end(void **state)
+{
+    struct fix *f = *state;
+    fdc_req_t *r, *last;
+    struct seen v;
+
+    begin(f, 5000);
+    __atomic_store_n(&f->m.stall, 1, __ATOMIC_RELEASE);
+    r = submit(f, "reset", 1, 0);
+    last = submit(f, "bye", 1, 0);
+    __atomic_store_n(&f->m.stall, 0, __ATOMIC_RELEASE);
+    while (__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE) < 2)
+        usleep(100);
+    usleep(20000); /* GOODBYE follows at once */
+    v = finish(r);
+    assert_int_equal(v.code, FDC_E_GPU_RESET);
+    assert_int_equal(v.n_ids, 2);
+    assert_int_equal(finish(last).code, FDC_E_SLOW);
+    assert_int_equal(fdc_state(f->s, NULL), FDC_E_SLOW);
+    end(f);
+}
+
 /* In an event loop, which only the descriptor wakes. */
 static void
 t_loop(void **state)
@@ -426,7 +451,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_loop), T(t_cancelled),
-        T(t_smaller_arena), T(t_threads) };
+        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_lost_at_end), T(t_loop),
+        T(t_cancelled), T(t_smaller_arena), T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
