@@ -98,7 +98,8 @@ close_fds(int *fds, int n)
 
 /* Receives the answer and its descriptors; fds[] stay -1 for those that did not come. */
 static int
-receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
+receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds,
+    int32_t *ret_os)
 {
     union {
         struct cmsghdr h;
@@ -141,6 +142,11 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
     }
     if (n == 0)
         return FDP_E_DISCONNECTED;
+    /* There is room for more than the daemon sends: this process may have no more. */
+    if ((mh.msg_flags & MSG_CTRUNC) != 0 && got < FDP_N_FDS) {
+        *ret_os = EMFILE;
+        return FDP_E_CONNECT;
+    }
     if (extra || (mh.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
         return FDP_E_PROTO;
     if (n < (ssize_t)offsetof(struct fdp_welcome, feat_on))
@@ -158,7 +164,7 @@ receive_welcome(int sock, uint64_t deadline, struct fdp_welcome *w, int *fds)
 
 static int
 handshake(int sock, const struct fdc_open_opts *o, uint64_t deadline,
-    struct fdp_welcome *w, int *fds)
+    struct fdp_welcome *w, int *fds, int32_t *ret_os)
 {
     struct fdp_hello h = { .magic = FDP_MAGIC,
         .major = FDP_MAJOR,
@@ -176,7 +182,7 @@ handshake(int sock, const struct fdc_open_opts *o, uint64_t deadline,
     if (send(sock, &h, sizeof(h), MSG_NOSIGNAL) != (ssize_t)sizeof(h) && errno != EPIPE &&
         errno != ECONNRESET)
         return FDP_E_DISCONNECTED;
-    return receive_welcome(sock, deadline, w, fds);
+    return receive_welcome(sock, deadline, w, fds, ret_os);
 }
 
 static int
@@ -316,14 +322,27 @@ make_tables(struct fdc *s)
     return 0;
 }
 
+int
+fdc__no_fd(int32_t *ret_os)
+{
+    if (errno != EMFILE && errno != ENFILE)
+        return FDP_E_NOMEM;
+    *ret_os = errno;
+    return FDP_E_CONNECT;
+}
+
 static int
-make_epoll(struct fdc *s)
+make_epoll(struct fdc *s, int32_t *ret_os)
 {
     struct epoll_event ev = { .events = EPOLLIN | EPOLLRDHUP };
 
     s->ep = epoll_create1(EPOLL_CLOEXEC);
+    if (s->ep < 0)
+        return fdc__no_fd(ret_os);
     s->local = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->ep < 0 || s->local < 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, s->sock, &ev))
+    if (s->local < 0)
+        return fdc__no_fd(ret_os);
+    if (epoll_ctl(s->ep, EPOLL_CTL_ADD, s->sock, &ev))
         return FDP_E_NOMEM;
     ev.events = EPOLLIN;
     return epoll_ctl(s->ep, EPOLL_CTL_ADD, s->local, &ev) ? FDP_E_NOMEM : 0;
@@ -377,7 +396,7 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
     rc = dial(o->path ? o->path : fdc_default_socket(), ms, &s->sock, &e->os_error);
     if (rc)
         return rc;
-    rc = handshake(s->sock, o, deadline, &s->w, fds);
+    rc = handshake(s->sock, o, deadline, &s->w, fds, &e->os_error);
     e->major = s->w.major;
     e->minor = s->w.minor;
     if (rc == 0 && !geometry_ok(&s->w, fds))
@@ -393,7 +412,7 @@ open_session(struct fdc *s, const struct fdc_open_opts *o, struct fdc_open_error
     if (rc == 0)
         rc = make_tables(s);
     if (rc == 0)
-        rc = make_epoll(s);
+        rc = make_epoll(s, &e->os_error);
     if (rc == 0)
         fdc__ring(s); /* tells the daemon that c2d is mapped and may be read */
     return rc;

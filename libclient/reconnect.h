@@ -58,6 +58,8 @@ struct fdc_req;
 /* attach.c */
 int fdc__dial(const struct fdc_open_opts *o, struct fdc **ret, struct fdc_open_error *e);
 void fdc__session_free(struct fdc *s, int forked);
+/* Of a descriptor that could not be made: the status, and errno if there are too many. */
+int fdc__no_fd(int32_t *ret_os);
 
 /* journal.c */
 /* Makes the journal of a request that can be sent again; u is about to be sent. 0 or

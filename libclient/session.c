@@ -13,7 +13,7 @@
 
 /* Stores what is needed to open the session again. */
 static int
-make_reopen(struct fdc *s, const struct fdc_open_opts *o)
+make_reopen(struct fdc *s, const struct fdc_open_opts *o, int32_t *ret_os)
 {
     struct epoll_event ev = { .events = EPOLLIN };
     struct reopen *re = &s->re;
@@ -31,9 +31,9 @@ make_reopen(struct fdc *s, const struct fdc_open_opts *o)
     re->o.name = o->name ? re->name : NULL;
     memcpy(re->digest, s->w.model_digest, sizeof(re->digest));
     re->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    return re->timer < 0 || epoll_ctl(s->ep, EPOLL_CTL_ADD, re->timer, &ev)
-        ? FDP_E_NOMEM
-        : 0;
+    if (re->timer < 0)
+        return fdc__no_fd(ret_os);
+    return epoll_ctl(s->ep, EPOLL_CTL_ADD, re->timer, &ev) ? FDP_E_NOMEM : 0;
 }
 
 /* Fills the program's fdc_open_error, as far as its size goes. */
@@ -86,7 +86,7 @@ fdc_open(const struct fdc_open_opts *opts, fdc_t **ret_session)
     }
     rc = fdc__dial(&o, &s, &err);
     if (rc == 0)
-        rc = make_reopen(s, &o);
+        rc = make_reopen(s, &o, &err.os_error);
     if (rc) {
         tell_failure(&o, rc, &err);
         if (s)

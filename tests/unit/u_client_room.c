@@ -11,12 +11,18 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <math.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -466,6 +472,61 @@ t_open_texts(void **state)
     assert_non_null(strstr(e.text, fdc_strerror(FDC_E_UNSUPPORTED)));
 }
 
+/* With too few descriptors left, the reason says so, whichever of them is missing. The
+ * gate is another process, which has enough. */
+static void
+t_no_descriptors(void **state)
+{
+    struct mock *m =
+        mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct fdc_open_error e = { .size = sizeof(e) };
+    struct fdc_open_opts o = { .size = sizeof(o), .reconnect_ms = 1000, .ret_error = &e };
+    struct rlimit before, less;
+    int up[2], rc = -1, n, low;
+    char c;
+    pid_t pid;
+    fdc_t *s;
+
+    (void)state;
+    assert_true(m != MAP_FAILED);
+    assert_int_equal(pipe(up), 0);
+    mock_init(m);
+    pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a failed check ends the parent */
+        mock_start(m);
+        (void)!write(up[1], "x", 1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(up[0], &c, 1), 1);
+    o.path = m->path;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = dup(0);
+    close(low);
+    less = before;
+    for (n = 0; rc != 0; n++) {
+        less.rlim_cur = (rlim_t)(low + n);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+        rc = fdc_open(&o, &s);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+        if (rc == 0)
+            break;
+        assert_int_equal(rc, FDC_E_CONNECT);
+        assert_int_equal(e.os_error, EMFILE);
+        assert_non_null(strstr(e.text, strerror(EMFILE)));
+    }
+    assert_true(n >= 5);
+    fdc_close(s);
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    unlink(m->path);
+    rmdir(m->dir);
+    close(up[0]);
+    close(up[1]);
+    munmap(m, sizeof(*m));
+}
+
 /* Error texts name the field, its value and its range. */
 static void
 t_texts(void **state)
@@ -551,6 +612,6 @@ main(void)
     const struct CMUnitTest tests[] = { T(t_room_wakes), T(t_room_polls),
         T(t_room_while_reading), T(t_many), T(t_many_bad), T(t_last_freed),
         T(t_info_loading), T(t_null_element), T(t_error_texts), T(t_open_texts),
-        T(t_texts), T(t_version), T(t_event_size) };
+        T(t_no_descriptors), T(t_texts), T(t_version), T(t_event_size) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
