@@ -18,7 +18,7 @@
 
 #include "libclient/priv.h"
 
-#define MAX_TRIES 5 /* a request with which the worker dies every time ends after that */
+#define MAX_TRIES 5 /* a request with which the worker dies every time ends then */
 
 int
 fdc__journal_new(struct fdc *s, struct sub *u, const struct ask *a)
@@ -213,7 +213,7 @@ fdc__journal_outlives(const struct fdc *s, struct fdc_req *r, const struct fdp_e
         return 0;
     switch (why->code) {
     case FDP_E_GPU_RESET:
-        return !live || ++j->n_try <= MAX_TRIES;
+        return !live || ++j->n_try < MAX_TRIES;
     case FDP_E_GPU_LOST: /* the daemon ends, and another one may follow */
     case FDP_E_DRAINING:
     case FDP_E_DISCONNECTED:

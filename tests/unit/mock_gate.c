@@ -289,6 +289,10 @@ submit(struct mock *m, const struct fdp_req *q, const unsigned char *p, uint32_t
         say(m, q, p, n);
         return 0;
     }
+    if (begins(p, n, "crash")) {
+        put_error(m, q->tag, FDP_E_GPU_RESET, 0);
+        return 0;
+    }
     while (s->used)
         s++;
     CHECK(s < m->st + MOCK_STREAMS);

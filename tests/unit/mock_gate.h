@@ -22,6 +22,7 @@
  *              records of A characters, or of 1 to B at random if B is not 0
  *   "hol A B N\n" like "say" but without an end, until CANCEL; "fai ": ended by ERROR
  *              NUMERIC
+ *   "crash"    ACCEPTED, then ERROR as if the worker died
  *   "drip"     max_new tokens, 1 ms apart
  *   others     max_new tokens at once
  *

@@ -148,6 +148,18 @@ t_reset(void **state)
     end(f);
 }
 
+/* The worker dies with it each time: it is not sent for ever. */
+static void
+t_crashes(void **state)
+{
+    struct fix *f = *state;
+
+    begin(f, 5000);
+    assert_int_equal(finish(submit(f, "crash", 1, 0)).code, FDC_E_GPU_RESET);
+    assert_int_equal(__atomic_load_n(&f->m.n_submit, __ATOMIC_ACQUIRE), 5);
+    end(f);
+}
+
 /* Computing again gives other tokens: the request cannot go on. */
 static void
 t_differs(void **state)
@@ -451,7 +463,7 @@ int
 main(void)
 {
     const struct CMUnitTest tests[] = { T(t_part), T(t_part_logprobs), T(t_reset),
-        T(t_differs), T(t_ends), T(t_polls), T(t_gives_up), T(t_lost_at_end), T(t_loop),
-        T(t_cancelled), T(t_smaller_arena), T(t_threads) };
+        T(t_crashes), T(t_differs), T(t_ends), T(t_polls), T(t_gives_up),
+        T(t_lost_at_end), T(t_loop), T(t_cancelled), T(t_smaller_arena), T(t_threads) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
