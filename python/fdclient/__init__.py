@@ -1209,6 +1209,8 @@ def _forked() -> None:
     for s in list(_sessions):
         s._mu, s._dialing = threading.RLock(), threading.Lock()
         s._users = 0
+        if isinstance(s, AsyncClient):
+            s._fd = -1  # the child's copy of the loop waits on the parent's epoll set
         for ref in list(s._open.values()):
             request = ref()
             if request is not None:
@@ -1666,7 +1668,7 @@ class AsyncClient(_Session):
             self._submit_waiting(h)
         finally:
             self._leave()
-        if rc < 0:
+        if rc < 0 and self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
 
@@ -1693,9 +1695,11 @@ class AsyncClient(_Session):
 
     async def _submit(self, stream: AsyncStream, deadline: Optional[float]) -> None:
         if self._loop is not asyncio.get_running_loop():
-            raise RuntimeError("the AsyncClient was opened in another event loop"
-                               if self._loop else "the AsyncClient is not open: use "
-                               "async with, or await open()")
+            if self._loop is None:
+                raise RuntimeError("the AsyncClient is not open: use async with, or "
+                                   "await open()")
+            self.state()  # raises Forked in a child
+            raise RuntimeError("the AsyncClient was opened in another event loop")
         h = self._enter()
         try:
             rc = _E_FULL if self._waiting else stream._try_submit(h)

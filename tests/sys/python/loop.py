@@ -4,9 +4,11 @@
 never waits elsewhere, every way to end one, limits, errors."""
 import asyncio
 import gc
+import os
 import threading
 import time
 import unittest
+import warnings
 from unittest import mock
 
 import fdclient
@@ -217,6 +219,29 @@ class Loop(unittest.IsolatedAsyncioTestCase):
                 await asyncio.wait_for(task, 10)
         with self.assertRaisesRegex(fdclient.Error, "is closed"):
             await fdd.generate(PROMPT)
+
+    async def test_fork(self):
+        """A child gets Forked and closes its copy; the parent's streams go on."""
+        stream = self.fdd.stream(PROMPT, max_new=200, ignore_eos=True)
+        await stream.__anext__()
+
+        async def child():
+            for call in (lambda: self.fdd.generate("x"), lambda: self.fdd.info()):
+                with self.assertRaises(fdclient.Forked):
+                    await call()
+            await self.fdd.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # a fork with threads
+            pid = os.fork()
+        if pid == 0:
+            try:
+                asyncio.run(child())
+                os._exit(0)
+            except BaseException as e:
+                print("in the child:", repr(e), flush=True)
+            os._exit(4)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+        self.assertEqual(len((await asyncio.wait_for(stream.read(), 20)).ids), 200)
 
     async def test_timeout(self):
         begin = time.monotonic()
