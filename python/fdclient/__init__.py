@@ -1501,7 +1501,7 @@ class AsyncStream(_Request):
                 return n
             if got is None:
                 continue
-            size = 64 + 8 * record.n
+            size = 64 + (1 if record.type in (_T_TEXT, _T_PROMPT_TEXT) else 8) * record.n
             if isinstance(got, (Done, Error)):
                 super().close()
             elif self._unread + size > (self._session._max_unread or 1 << 24):

@@ -293,6 +293,13 @@ class Loop(unittest.IsolatedAsyncioTestCase):
                 await stream.read()
             self.assertEqual(e.exception.name, "E_UNREAD")
 
+    async def test_unread_text(self):
+        """A text counts by its bytes: a prompt that comes back whole stays in the limit."""
+        async with fdclient.AsyncClient(max_unread_bytes=9000) as fdd:
+            got = await fdd.generate("In the beginning. " * 150, prompt_text=True,
+                                     max_new=1, ignore_eos=True)
+            self.assertEqual(got.prompt_text, "In the beginning. " * 150)
+
     async def test_little_unread(self):
         """What was read does not count, though something is unread all the time."""
         async with fdclient.AsyncClient(max_unread_bytes=4000) as fdd:
