@@ -9,8 +9,9 @@
         for piece in fdd.stream("In the beginning", max_new=64):
             print(piece, end="", flush=True)
 
-AsyncClient has the same methods for asyncio. doc/python.md describes both, fdclient(3)
-the parameters, which have the names of struct fdc_params and struct fdc_submit_opts.
+AsyncClient has these methods for asyncio, except generate_many(). doc/python.md describes
+both, fdclient(3) the parameters, which have the names of struct fdc_params and struct
+fdc_submit_opts.
 
 Threads: any thread may use a Client. Only one thread at a time may read a stream; any
 thread may cancel or close it. ctypes releases the GIL during a call of the library, so

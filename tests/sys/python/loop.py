@@ -4,6 +4,7 @@
 never waits elsewhere, every way to end one, limits, errors."""
 import asyncio
 import gc
+import inspect
 import os
 import threading
 import time
@@ -25,6 +26,16 @@ class Loop(unittest.IsolatedAsyncioTestCase):
         until(lambda: n_requests() == 0)
         self.assertEqual(len(self.fdd._open), 0)
         await self.fdd.close()
+
+    async def test_methods(self):
+        """As doc/python.md says: those of Client as coroutines, but for three."""
+        names = [{n for n in vars(c) | vars(fdclient._Session) if n[0] != "_"}
+                 for c in (fdclient.Client, fdclient.AsyncClient)]
+        self.assertEqual((names[0] - names[1], names[1] - names[0]),
+                         ({"generate_many"}, {"open"}))
+        plain = {n for n in names[1] if not inspect.iscoroutinefunction(
+            getattr(fdclient.AsyncClient, n))}
+        self.assertEqual(plain, {"stream", "state"})
 
     async def test_same_as_fdctl(self):
         want = greedy(24)
