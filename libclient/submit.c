@@ -343,7 +343,6 @@ describe_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u, s
 
     for (; rc == 0 && i < n; i++) {
         b = nth(subs, i);
-        b->req = NULL;
         rc = b->size != subs->size ? FDP_E_INVAL : 0;
         u[i].b.type =
             b->ids || (b->n_ids && !b->text) ? FDP_IT_PROMPT_IDS : FDP_IT_PROMPT_TEXT;
@@ -395,6 +394,8 @@ fdc_submit_many(fdc_t *s, struct fdc_submit *subs, size_t n, int timeout_ms)
         return 0;
     if (subs == NULL || subs->size < sizeof(*subs) || n > INT32_MAX)
         return FDP_E_INVAL;
+    for (size_t i = 0; i < n; i++)
+        nth(subs, i)->req = NULL; /* the program may free it, also if this fails */
     u = (struct sub *)calloc(n, sizeof(*u));
     a = (struct ask *)calloc(n, sizeof(*a));
     k = u && a ? describe_many(s, subs, n, u, a) : 0;

@@ -302,6 +302,14 @@ t_many_bad(void **state)
     assert_non_null(strstr(why, "text and ids are both set: give one of them"));
     b[0].size = 8;
     assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    /* handles of an earlier batch in the array, which are freed */
+    describe(b, 3, "hold");
+    b[1].params = &p;
+    for (int i = 0; i < 3; i++)
+        b[i].req = (fdc_req_t *)(void *)b;
+    assert_int_equal(fdc_submit_many(f->s, b, 3, 0), FDC_E_INVAL);
+    for (int i = 0; i < 3; i++)
+        assert_null(b[i].req);
     assert_int_equal(fdc_ping(f->s, 0, NULL, 5000), 0);
     assert_int_equal(get(&f->m.n_submit), n);
     end(f);
