@@ -2,6 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -265,23 +266,29 @@ bytes_of(size_t n, size_t unit)
     return n > SIZE_MAX / unit ? SIZE_MAX : n * unit;
 }
 
+/* Writes why a request is not sent now. */
+static void
+why_full(struct fdc *s, char *buf, size_t n)
+{
+    pthread_mutex_lock(&s->mtx);
+    if (s->dead)
+        snprintf(buf, n, "the session is over, open another one");
+    else if (s->re.down)
+        snprintf(buf, n, "there is no daemon now, trying to reconnect");
+    else
+        snprintf(buf, n, "%u of %u requests are open", s->n_open, s->n_tag);
+    pthread_mutex_unlock(&s->mtx);
+}
+
 static int
 explain_full(struct fdc *s, const struct fdc_submit_opts *o, int rc)
 {
-    uint32_t n_open, n_tag;
-    int dead;
+    char why[64];
 
-    pthread_mutex_lock(&s->mtx);
-    n_open = s->n_open;
-    n_tag = s->n_tag;
-    dead = s->dead;
-    pthread_mutex_unlock(&s->mtx);
-    if (dead)
-        return fdc__explain(o, rc, "the session is over, open another one");
+    why_full(s, why, sizeof(why));
     if (rc == FDP_E_TIMEOUT)
-        return fdc__explain(o, rc, "no room within %d ms, %u of %u requests are open",
-            o->submit_timeout_ms, n_open, n_tag);
-    return fdc__explain(o, rc, "%u of %u requests are open", n_open, n_tag);
+        return fdc__explain(o, rc, "no room within %d ms: %s", o->submit_timeout_ms, why);
+    return fdc__explain(o, rc, "%s", why);
 }
 
 static int
@@ -367,14 +374,18 @@ send_many(struct fdc *s, struct fdc_submit *subs, size_t n, struct sub *u,
 {
     int why;
     int64_t sent = fdc__send(s, u, n, timeout_ms, &why);
+    char text[64] = "";
 
+    if (why && why != FDP_E_ARENA)
+        why_full(s, text, sizeof(text));
     for (size_t i = 0; i < n; i++) {
         struct fdc_submit *b = nth(subs, i);
 
         b->req = (int64_t)i < sent ? u[i].r : NULL;
         b->status = (int64_t)i < sent ? 0 : why;
         if (b->status)
-            fdc__explain(&a[i].o, why, "request %zu of %zu", i + 1, n);
+            fdc__explain(&a[i].o, why, "request %zu of %zu%s%s", i + 1, n,
+                text[0] ? ": " : "", text);
     }
     return sent;
 }

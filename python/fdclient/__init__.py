@@ -748,6 +748,7 @@ class _Call:
     """The parameters of a request as C structures of the library."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
+        self.begun = time.monotonic()
         self.p, self.o = _Params(), _SubmitOpts()
         self.keep: List[Any] = []  # objects to which the C pointers point
         self.error = ctypes.create_string_buffer(512)
@@ -987,8 +988,11 @@ class _Session:
 
     def _enter(self) -> int:
         with self._mu:
-            if self._h is None or self._closed:
+            if self._closed:
                 raise _error(_E_INVAL, "the client is closed")
+            if self._h is None:
+                raise _error(_E_INVAL, "the AsyncClient is not open: use async with, or "
+                             "await open()")
             self._users += 1
             return self._h
 
@@ -1453,8 +1457,10 @@ def _no_room(rc: int, call: _Call, deadline: Optional[float]) -> None:
     """Raises the error of a submit call, unless it may be repeated to wait for room."""
     if rc not in (_E_FULL, _E_TIMEOUT):
         raise call.failed(rc)
-    if _slice(deadline) == 0:
-        raise _error(_E_TIMEOUT, call.error.value.decode(errors="replace"))
+    if _slice(deadline) == 0:  # the library names the last of several short waits
+        why = call.error.value.decode(errors="replace").rpartition(": ")[2]
+        raise _error(_E_TIMEOUT, "E_TIMEOUT: timed out: no room within "
+                     f"{time.monotonic() - call.begun:.1f} s: {why}")
 
 
 # ---- with asyncio ----------------------------------------------------------------------

@@ -243,12 +243,15 @@ static void
 t_gives_up(void **state)
 {
     struct fix *f = *state;
-    struct fdc_submit_opts o = { .size = sizeof(o) };
+    char why[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
     struct fdc_event ev = FDC_EVENT_INIT;
     uint32_t flags = 0;
     fdc_req_t *r, *r2;
 
-    begin(f, 300);
+    begin(f, 1000);
     r = submit(f, "hold", 1, 0);
     r2 = submit(f, "hold", 1, 0);
     assert_int_equal(fdc_next(r, &ev, 5000), 1);
@@ -257,7 +260,11 @@ t_gives_up(void **state)
     assert_int_equal(fdc_next(r, &ev, 50), FDC_E_TIMEOUT);
     assert_int_equal(fdc_state(f->s, &flags), 0);
     assert_true(flags & FDC_S_RECONNECTING);
-    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r), FDC_E_DISCONNECTED);
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r2), FDC_E_DISCONNECTED);
+    assert_non_null(strstr(why, ": there is no daemon now, trying to reconnect"));
+    o.submit_timeout_ms = 10;
+    assert_int_equal(fdc_submit_text(f->s, "x", 1, NULL, &o, &r2), FDC_E_TIMEOUT);
+    assert_non_null(strstr(why, ": no room within 10 ms: there is no daemon now"));
     /* cancelled while there is no daemon */
     assert_int_equal(fdc_cancel(r2), 0);
     assert_int_equal(finish(r2).code, FDC_E_CANCELLED);

@@ -228,6 +228,10 @@ t_many(void **state)
     static const uint32_t ids[] = { 1, 2, 3 };
     struct fix *f = *state;
     struct fdc_submit b[40];
+    char why[160] = "";
+    struct fdc_submit_opts o = { .size = sizeof(o),
+        .error_text = why,
+        .error_text_bytes = sizeof(why) };
     uint32_t bells;
 
     f->m.sq_slots = 16;
@@ -258,7 +262,9 @@ t_many(void **state)
             (b[i].req != NULL) == (i < 16) && b[i].status == (i < 16 ? 0 : FDC_E_FULL));
     free_all(b, 40);
     describe(b, 40, "hold");
+    b[1].opts = &o;
     assert_int_equal(fdc_submit_many(f->s, b, 2, 20), FDC_E_TIMEOUT);
+    assert_non_null(strstr(why, ": request 2 of 2: 16 of 32 requests are open"));
     assert_int_equal(b[0].status, FDC_E_TIMEOUT);
     stall(f, 0);
     /* the most that may be open, which is more than the ring has slots */

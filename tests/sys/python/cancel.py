@@ -223,10 +223,12 @@ class Cancel(unittest.TestCase):
         """With all places taken, a request waits for room, or says that there is none."""
         n = self.fdd.info().max_inflight
         streams = [self.fdd.stream(PROMPT, **LONG) for _ in range(n)]
-        with self.assertRaises(fdclient.TimedOut):
-            self.fdd.stream(PROMPT, timeout=0.1)
-        with self.assertRaises(fdclient.TimedOut):
-            self.fdd.generate_many([PROMPT], timeout=0.1)
+        why = (r"^E_TIMEOUT: .*: no room within (0\.[4-9]|[1-9]\d*\.\d) s: "
+               f"{n} of {n} requests are open$")
+        with self.assertRaisesRegex(fdclient.TimedOut, why):
+            self.fdd.stream(PROMPT, timeout=0.4)
+        with self.assertRaisesRegex(fdclient.TimedOut, why):
+            self.fdd.generate_many([PROMPT, PROMPT], timeout=0.4)
         threading.Timer(0.3, streams[3].close).start()
         got = self.fdd.generate(PROMPT, max_new=1, ignore_eos=True)
         self.assertEqual(len(got.ids), 1)

@@ -268,6 +268,8 @@ class Loop(unittest.IsolatedAsyncioTestCase):
             await self.fdd.generate(PROMPT, temprature=1)
         with self.assertRaisesRegex(RuntimeError, "not open"):
             await fdclient.AsyncClient().generate(PROMPT)
+        with self.assertRaisesRegex(fdclient.Error, "is not open: use async with"):
+            await fdclient.AsyncClient().info()
         nowhere = fdclient.AsyncClient("/nonexistent/sock")
         for _ in range(2):  # it may be tried again
             with self.assertRaises(fdclient.ConnectFailed) as e:
