@@ -9,6 +9,7 @@
  * The session has one descriptor for all its requests. It is readable when fdc_dispatch()
  * has something to do; a program never reads from it.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -34,8 +35,11 @@ main(int argc, char **argv)
     }
     /* A program would add its own descriptors to ep and handle their events here. */
     while (answers_take(&a))
-        if (epoll_wait(ep, &ev, 1, -1) < 0)
+        if (epoll_wait(ep, &ev, 1, -1) < 0 && errno != EINTR) {
+            perror("epoll_wait");
+            a.failed = 1;
             break;
+        }
     close(ep);
     return answers_end(&a);
 }

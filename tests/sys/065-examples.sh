@@ -54,6 +54,19 @@ for p in $programs; do
 done
 stop
 
+# A stopped program goes on where it was (Ctrl-Z and fg): epoll_wait() then fails with EINTR.
+start --set model.path="$DEMO" --set device.step_delay_us=30000
+for p in $programs; do
+    : >"$dir/out"
+    "$p" "$one" >"$dir/out" 2>"$dir/err" &
+    pid=$!
+    until_true 30 grep -q : "$dir/out" || fail "$p prints nothing: $(cat "$dir/err")"
+    kill -STOP $pid; sleep 0.1; kill -CONT $pid
+    wait $pid || fail "$p: exit $? after it was stopped: $(cat "$dir/err")"
+    [ "$(answer "$one")" = "$(printf %s "$want_one" | tr -d '\n')" ] || fail "$p, stopped: $(answer "$one")"
+done
+stop
+
 # a model that needs half a second for a step: a waiting program uses no CPU time
 start --set model.path="$DEMO" --set device.step_delay_us=500000
 cpu() { awk '{ print $14 + $15 }' "/proc/$1/stat"; } # ticks of 10 ms
