@@ -57,6 +57,8 @@ check_ipc(const struct par *p, struct par_say *say)
             "ipc.admin_socket: the path has %zu bytes; the limit "
             "for a socket is %zu",
             strlen(p->ipc_admin_socket), path_max);
+    if (p->ipc_socket[0] != '\0' && strcmp(p->ipc_socket, p->ipc_admin_socket) == 0)
+        par_say_error(say, "ipc.admin_socket: it is the path of ipc.socket too");
     if (strlen(p->daemon_runtime_dir) > path_max - strlen("/admin.sock"))
         par_say_error(say,
             "daemon.runtime_dir: the path has %zu bytes; the "

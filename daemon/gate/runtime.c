@@ -224,6 +224,15 @@ rtd_groups(struct rtd *rt, const struct par *par)
     rt->admin_group = gr != NULL ? gr->gr_gid : (gid_t)-1;
 }
 
+/* Is something at this path that is no socket? */
+static int
+rtd_is_file(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && !S_ISSOCK(st.st_mode);
+}
+
 /* Does a process answer at this path? Only then is it in use. */
 static int
 rtd_answers(const struct sockaddr_un *sa, int type)
@@ -238,6 +247,22 @@ rtd_answers(const struct sockaddr_un *sa, int type)
         rc = errno;
     (void)close(fd);
     return rc != ECONNREFUSED && rc != ENOENT;
+}
+
+static int
+rtd_bind_error(const char *path, int error, char *err, size_t err_bytes)
+{
+    if (error == EADDRINUSE)
+        (void)snprintf(err, err_bytes,
+            rtd_is_file(path)
+                ? "socket %s: a file that is no socket is there; fix: another ipc.socket, "
+                  "ipc.admin_socket or daemon.runtime_dir"
+                : "socket %s is in use by another program; fix: stop that one, or another "
+                  "ipc.socket, ipc.admin_socket or daemon.runtime_dir",
+            path);
+    else
+        (void)snprintf(err, err_bytes, "cannot bind socket %s: %s", path, strerror(error));
+    return error == EACCES ? EX_NOPERM : EX_CANTCREAT;
 }
 
 static int
@@ -265,24 +290,17 @@ rtd_bind(const char *path, int type, mode_t mode, gid_t gid, int *ret_fd, char *
     }
     /* With this umask no client can connect between bind and chmod. */
     old = umask(0177);
-    rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
-    if (rc != 0 && errno == EADDRINUSE && !rtd_answers(&sa, type)) {
+    rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0 ? errno : 0;
+    if (rc == EADDRINUSE && !rtd_is_file(path) && !rtd_answers(&sa, type)) {
         /* Left by a daemon that was killed: this one holds the folder's lock. */
         log_info("gate: removing the dead socket %s", path);
         (void)unlink(path);
-        rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
+        rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa)) != 0 ? errno : 0;
     }
-    rc = rc != 0 ? errno : 0;
     (void)umask(old);
     if (rc != 0) {
-        (void)snprintf(err, err_bytes,
-            rc == EADDRINUSE
-                ? "socket %s is in use by another program: %s; fix: stop that one, or another "
-                  "ipc.socket, ipc.admin_socket or daemon.runtime_dir"
-                : "cannot bind socket %s: %s",
-            path, strerror(rc));
         (void)close(fd);
-        return rc == EACCES ? EX_NOPERM : EX_CANTCREAT;
+        return rtd_bind_error(path, rc, err, err_bytes);
     }
     if (gid != (gid_t)-1 && chown(path, (uid_t)-1, gid) != 0)
         log_warn("gate: cannot give %s to group %u: %s; only the daemon's own user and "

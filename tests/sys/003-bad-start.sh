@@ -65,6 +65,23 @@ if [ -e "$DEMO/model.safetensors" ]; then
     has "$out" 'tokenizer   ids below 4096'
     try 78 '1024' --set model.path="$DEMO" --set max_model_len=4096
 fi
+# the path of a socket: a file that is no socket stays there
+echo x >"$dir/file"
+try 73 "$dir/file: a file that is no socket is there; fix: another ipc.socket" \
+    --set model.path=null --set ipc.socket="$dir/file"
+[ -s "$dir/file" ] || fail "the file at the path of the socket was removed"
+try 78 'ipc.admin_socket: it is the path of ipc.socket' --set model.path=null \
+    --set ipc.socket="$dir/s" --set ipc.admin_socket="$dir/s"
+# a socket of another type, at which another program listens
+python3 -c 'import socket, sys, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+s.bind(sys.argv[1])
+s.listen()
+time.sleep(60)' "$dir/t" >"$dir/other" 2>&1 &
+other=$!
+until_true 10 test -S "$dir/t" || fail "no other socket"
+try 73 "$dir/t is in use by another program; fix" --set model.path=null --set ipc.socket="$dir/t"
+kill "$other"
 # the socket is busy
 start --set model.path=null --set device.backend=null
 try 73 "$run" --set model.path=null
