@@ -183,13 +183,27 @@ life_workers_ended(const struct life *v)
     return 1;
 }
 
+/* Is there a worker that serves requests, or will? While stopping none is started. */
+static int
+life_has_worker(const struct life *v)
+{
+    for (uint32_t i = 0; i < v->n_wrk; i++) {
+        if (v->wrk[i].st != WRK_NONE && v->wrk[i].st != WRK_BACKOFF &&
+            v->wrk[i].st != WRK_FAILED)
+            return 1;
+    }
+    return 0;
+}
+
 static void
 life_stop_tick(struct life *v)
 {
     uint32_t *n_open = &v->reqs->jnl->n_open;
+    int has_time = v->env->now < v->env->stop_deadline;
 
-    if (v->step == LIFE_WAITS && *n_open != 0 && v->env->now >= v->env->stop_deadline) {
-        log_warn("gate: %u requests did not end in time and are cancelled", *n_open);
+    if (v->step == LIFE_WAITS && *n_open != 0 && !(has_time && life_has_worker(v))) {
+        log_warn("gate: %u requests %s and are cancelled", *n_open,
+            has_time ? "have no worker" : "did not end in time");
         rq_cancel_all(v->reqs, FDP_E_DRAINING, adm_retry_ms(v->adm));
         life_step(v, LIFE_CANCELLED);
     }

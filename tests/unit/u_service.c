@@ -146,6 +146,33 @@ t_stop_notice(void **state)
     fix_close(&f);
 }
 
+/* A stop does not wait for queued requests if there is no worker: none is started. */
+static void
+t_stop_without_worker(void **state)
+{
+    static const char *const sets[] = { "model.path=/nonexistent/model", NULL };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fix_die(&f, 9);
+    fix_step(&f, 200);
+    die_soon(&f, 66);
+    assert_int_equal(f.g->wrk[0].st, WRK_BACKOFF);
+    fcl_submit(&c, 1, 4, 10);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->fair.n_queued, 1);
+    life_stop(&f.g->life, 300 * 1000000000ull, 0);
+    fix_step(&f, 100);
+    assert_int_equal(f.g->life.exit_code, 0);
+    assert_int_equal(fcl_error(&c, 1).code, FDP_E_DRAINING);
+    fcl_close(&c);
+    fix_close(&f);
+}
+
 /* ---- advice ---------------------------------------------------------------- */
 
 static void
@@ -326,6 +353,7 @@ main(void)
         cmocka_unit_test(t_pauses),
         cmocka_unit_test(t_crashes_count),
         cmocka_unit_test(t_stop_notice),
+        cmocka_unit_test(t_stop_without_worker),
         cmocka_unit_test(t_protect_home),
         cmocka_unit_test(t_no_right),
         cmocka_unit_test(t_advice_in_loop),
