@@ -21,6 +21,7 @@
 #include "daemon/gate/fair.h"
 #include "daemon/gate/names.h"
 #include "daemon/gate/runtime.h"
+#include "daemon/gate/session.h"
 #include "daemon/gate/supervise.h"
 
 /* ---- what only the system knows -------------------------------------------- */
@@ -265,6 +266,7 @@ cnf_apply_users(struct cnf *c)
     };
 
     names_load(c->names, &lists);
+    ses_trust(c->ses);
     cnf_set_weights(c);
 }
 

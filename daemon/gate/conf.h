@@ -17,6 +17,7 @@ struct admit;
 struct fair;
 struct names;
 struct rtd;
+struct sessions;
 struct sup;
 struct wrk;
 
@@ -26,7 +27,9 @@ struct cnf {
     struct par_src src;      /* sources that a reload reads */
     const struct rtd *rt;
     const struct admit *adm;
-    struct names *names; /* names, fair, sup and wrk are updated when parameters change */
+    struct names *names; /* names, ses, fair, sup and wrk are updated when parameters
+                            change */
+    struct sessions *ses;
     struct fair *fair;
     struct sup *sup;
     struct wrk *wrk; /* the workers, n_wrk of them */

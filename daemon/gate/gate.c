@@ -68,6 +68,7 @@ gate_wire(struct gate *g)
     g->cnf.rt = &g->rt;
     g->cnf.adm = &g->adm;
     g->cnf.names = &g->names;
+    g->cnf.ses = &g->ses;
     g->cnf.fair = &g->fair;
     g->cnf.sup = g->life.sup = &g->sup;
     g->sup.names = &g->names;

@@ -578,6 +578,13 @@ ses_announce(struct sessions *t, uint32_t state, uint32_t kind, uint32_t arg)
 }
 
 void
+ses_trust(struct sessions *t)
+{
+    for (uint32_t i = 0; i < t->n; i++)
+        t->v[i]->c.trusted = names_in_list(t->names, t->v[i]->c.uid) != 0;
+}
+
+void
 ses_goodbye(struct sessions *t, int code)
 {
     for (uint32_t i = 0; i < t->n; i++) {

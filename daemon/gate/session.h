@@ -101,6 +101,9 @@ void ses_tick(struct sessions *t);
 /* Sets the state word (FDP_ST_*) of all sessions, and sends an EVENT record if kind !=
  * 0. */
 void ses_announce(struct sessions *t, uint32_t state, uint32_t kind, uint32_t arg);
+/* ipc.trusted_users may have changed. Requests that are open stay with the user for whom
+ * they were accepted; those that wait for the model are checked again. */
+void ses_trust(struct sessions *t);
 /* Sends GOODBYE to all sessions, and closes them, however long it takes. */
 void ses_goodbye(struct sessions *t, int code);
 /* Raises or lowers sq_need_wakeup of all sessions; raising returns 1 if requests are

@@ -354,6 +354,47 @@ t_bell(void **state)
 }
 
 static void
+set_trusted(struct fix *f, const char *uids)
+{
+    char line[128];
+    json_t *r;
+
+    (void)snprintf(line, sizeof(line),
+        "{\"cmd\":\"set\",\"name\":\"ipc.trusted_users\",\"value\":\"%s\"}", uids);
+    r = fix_ctl(f, CTL_ADMIN, line);
+    assert_true(json_is_true(json_object_get(r, "ok")));
+    json_decref(r);
+}
+
+/* A change of ipc.trusted_users also holds for sessions that are open. */
+static void
+t_trust_changes(void **state)
+{
+    static const char *const sets[] = { "ipc.trusted_users=1000", NULL };
+    struct fix f;
+    struct fcl c;
+
+    (void)state;
+    fix_open(&f, sets);
+    fix_ready(&f);
+    assert_int_equal(fcl_open(&f, &c, 1000, NULL), FDP_OK);
+    fcl_submit_for(&c, 1, 1, 4, 7);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 1);
+    set_trusted(&f, "");
+    fcl_submit_for(&c, 2, 1, 4, 7);
+    fix_step(&f, 0);
+    fcl_want_error(&c, 2, FDP_E_BAD_PARAM, FDP_D_USER);
+    set_trusted(&f, "1000");
+    fcl_submit_for(&c, 3, 1, 4, 7);
+    fix_step(&f, 0);
+    assert_int_equal(f.g->jnl.n_open, 2);
+    fcl_close(&c);
+    fix_step(&f, 0);
+    fix_close(&f);
+}
+
+static void
 t_limits(void **state)
 {
     static const char *const sets[] = { "ipc.max_clients=5", "ipc.max_clients_per_user=3",
@@ -581,6 +622,7 @@ main(void)
         cmocka_unit_test(t_sealed_before),
         cmocka_unit_test(t_bell),
         cmocka_unit_test(t_limits),
+        cmocka_unit_test(t_trust_changes),
         cmocka_unit_test(t_own_uid),
         cmocka_unit_test(t_kills),
         cmocka_unit_test(t_no_leak),
