@@ -13,12 +13,13 @@
  * PROMPT_TEXT; then for each token IDS, LOGPROBS, TOKEN_TEXT, TEXT (or SPECIAL for IDS
  * and TEXT); CHOICE_END per sample; one DONE or ERROR. A prompt that is sent back goes in
  * pieces, in turn with other long answers; the engine gets the request when all of its
- * prompt is sent. If more samples are drawn than returned (best_of) the output is sent
- * when all samples have ended, also in pieces. Between two pieces a cancel or the
- * deadline ends the request. Adjacent IDS and TEXT records are merged into one TOKENS
- * record if that fits a slot. Text that may begin a stop string, and the bytes of an
- * unfinished character, are held back. A stop string ends its sample here: later tokens
- * are dropped and the engine gets a QUE_STOP.
+ * prompt is sent. PRIOR_IDS are replayed in pieces too, unsent, before the engine gets the
+ * request. If more samples are drawn than returned (best_of) the output is sent when all
+ * samples have ended, also in pieces. Between two pieces a cancel or the deadline ends the
+ * request. Adjacent IDS and TEXT records are merged into one TOKENS record if that fits a
+ * slot. Text that may begin a stop string, and the bytes of an unfinished character, are
+ * held back. A stop string ends its sample here: later tokens are dropped and the engine
+ * gets a QUE_STOP.
  *
  * Egress waits while the up ring is full; the gate always reads it.
  */

@@ -171,31 +171,47 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
     egr_release(g, r);
 }
 
+static void
+egr_output(struct egress *g, struct req *r)
+{
+    r->begun = 1;
+    if (r->ended != FDK_DONE_NO)
+        egr_end(g, r, 0, r->ended);
+}
+
 void
 egr_begin(struct egress *g, struct req *r)
 {
     for (int32_t i = 0; i < r->n_seq; i++)
         egr_prime(g, r, (unsigned)i);
     r->looked_at = (uint8_t)egr_looks_at_each(r);
-    r->begun = 1;
-    if (r->ended != FDK_DONE_NO)
-        egr_end(g, r, 0, r->ended);
+    if (r->n_ids == r->n_prompt) {
+        egr_output(g, r);
+        return;
+    }
+    r->replays = 1;
+    r->job_at = 0;
+    egr_job_push(g, r);
 }
 
-/* The prompt was sent back: the request goes to the engine, unless nothing is left to
- * run. */
+/* The prompt was sent back, or PRIOR_IDS are replayed. After both the request goes to the
+ * engine, unless nothing is left to run. */
 static void
-egr_echoed(struct egress *g, struct req *r)
+egr_opened(struct egress *g, struct req *r)
 {
     struct que_msg m = { .req = r,
         .kind = QUE_ADD,
         .idx = r->idx,
         .serial = r->serial,
         .n_top = QUE_NO_LOGPROB };
-    int32_t ended = r->ended;
+    int adds = r->ended == FDK_DONE_NO && (r->replays || r->n_ids == r->n_prompt);
 
-    egr_begin(g, r); /* releases r if it has ended */
-    if (ended == FDK_DONE_NO)
+    /* both release r if it has ended */
+    if (r->replays)
+        egr_output(g, r);
+    else
+        egr_begin(g, r);
+    if (adds)
         que_push(g->cfg.q_stop, &m);
 }
 
@@ -204,6 +220,10 @@ egr_echoed(struct egress *g, struct req *r)
 static void
 egr_give_up(struct egress *g, struct req *r, int32_t code)
 {
+    if (r->replays) { /* the output that it has is counted */
+        egr_end(g, r, code, FDK_DONE_NO);
+        return;
+    }
     if (r->p.op == FDP_OP_SUBMIT && r->begun)
         egr_best_close(g, r);
     else if (r->p.op == FDP_OP_SUBMIT)
@@ -224,6 +244,8 @@ egr_piece(struct egress *g, struct req *r)
     case FDP_OP_FILE:
         return egr_job_file(g, r);
     default:
+        if (r->replays)
+            return egr_replay_piece(g, r);
         return r->begun ? egr_best_piece(g, r) : egr_prompt_piece(g, r);
     }
 }
@@ -233,7 +255,7 @@ static void
 egr_whole(struct egress *g, struct req *r)
 {
     if (r->p.op == FDP_OP_SUBMIT && !r->begun) {
-        egr_echoed(g, r);
+        egr_opened(g, r);
         return;
     }
     egr_done(g, r);
@@ -248,7 +270,8 @@ egr_job(struct egress *g, int idle)
 
     if (g->job_head == NULL)
         return 0;
-    if (!lnk_has_room(g->cfg.lnk, LNK_UP_SLOTS - EGR_JOB_SLOTS)) {
+    /* a replay sends nothing before its end */
+    if (!g->job_head->replays && !lnk_has_room(g->cfg.lnk, LNK_UP_SLOTS - EGR_JOB_SLOTS)) {
         lnk_flush(g->cfg.lnk);
         if (idle)
             egr_wait_room(g);

@@ -58,9 +58,11 @@ void egr_text_add(struct egress *g, const struct req *r, unsigned sample,
 int egr_wants_text(const struct egress *g, const struct req *r);
 /* The id of a sample's output token number `at`. */
 uint32_t egr_out_id(const struct req *r, unsigned sample, uint32_t at);
-/* Replays output that was delivered before (PRIOR_IDS), unsent; this may end the
- * sample. */
+/* Initializes a sample's output, which begins after the prompt and PRIOR_IDS. */
 void egr_prime(struct egress *g, struct req *r, unsigned sample);
+/* Replays the next ids of output that was delivered before (PRIOR_IDS), unsent. Returns 1
+ * if there are more. The last may end the sample, which is the only one of r. */
+int egr_replay_piece(struct egress *g, struct req *r);
 /* Must each output token of r be examined, for rules, repetition or FDP_F_ALONE? */
 int egr_looks_at_each(const struct req *r);
 /* Takes the next token of a sample and sends its records: ids and text only when `due`
@@ -102,8 +104,8 @@ void egr_prompt_ids(struct egress *g, struct req *r);
 void egr_answer(struct egress *g, struct req *r);
 /* Queues r, a request with a long answer, to be sent in turns; its job_at is set. */
 void egr_job_push(struct egress *g, struct req *r);
-/* Everything before the output of r is sent: begins the output. Ends r if nothing is left
- * to run. */
+/* Everything before the output of r is sent: begins the output, after PRIOR_IDS are
+ * replayed in turns. Ends r if nothing is left to run. */
 void egr_begin(struct egress *g, struct req *r);
 /* Ends r: the engine has finished with it, or it needed no engine. */
 void egr_end(struct egress *g, struct req *r, int32_t code, int32_t done);

@@ -15,6 +15,11 @@
 /* A TOKENS record longer than a slot saves nothing over IDS and TEXT. */
 #define EGR_TOKENS_LEN (FDP_SLOT - sizeof(struct fdp_rec))
 
+/* Limit of a piece of earlier output, in steps: a byte of text takes one, and one per stop
+ * string; an id takes EGR_ID_STEPS, and one per length of a repetition. */
+#define EGR_REPLAY_STEPS 65536u
+#define EGR_ID_STEPS     16u
+
 _Static_assert(REQ_TEXT_BYTES >= 2 * FDP_MAX_STOP_LEN && REQ_TEXT_BYTES <= FDP_REC_MAX_LEN,
     "a sample's text buffer holds a stop string and fits a record");
 
@@ -456,58 +461,77 @@ egr_is_hidden_stop(const struct req *r, int32_t i)
     return 0;
 }
 
-/* Takes the text of id i; returns the stop string that it completes, or -1. */
+/* Takes the text of id i and adds its bytes to *n; returns the stop string that it
+ * completes, or -1. */
 static int
-egr_prime_text(struct egress *g, const struct req *r, unsigned sample, int32_t i)
+egr_replay_text(struct egress *g, const struct req *r, int32_t i, size_t *n)
 {
-    struct req_choice *ch = &r->choices[sample];
+    struct req_choice *ch = &r->choices[0];
     const uint8_t *name;
-    size_t n;
+    size_t k;
     int hit;
 
-    if (egr_is_alone(g, r, r->ids[i], &name, &n))
-        return egr_before_alone(g, r, sample, 1);
+    if (egr_is_alone(g, r, r->ids[i], &name, &k))
+        return egr_before_alone(g, r, 0, 1);
     if (egr_is_hidden_stop(r, i))
         return -1;
-    hit = egr_text(g, r, sample, dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes), 1);
+    k = dtk_push(&ch->dtk, r->ids[i], g->buf, g->buf_bytes);
+    *n += k;
+    hit = egr_text(g, r, 0, k, 1);
     if (hit < 0)
-        egr_text_send(g, r, sample, egr_keeps(r, sample), 1);
+        egr_text_send(g, r, 0, egr_keeps(r, 0), 1);
     return hit;
 }
 
-/* Sets whether the sample is inside its reasoning after the prompt and the earlier
- * output. */
-static void
-egr_prime_reason(const struct req *r, struct req_choice *ch)
+/* Takes output token number `at`; returns its cost in steps. */
+static size_t
+egr_replay_id(struct egress *g, const struct req *r, uint32_t at)
 {
-    if (r->rules == NULL)
-        return;
-    ch->reason =
-        (struct rls_reason){ .in = rls_begins_inside(r->rules, r->ids, r->n_prompt) };
-    for (int32_t i = r->n_prompt; i < r->n_ids; i++)
+    struct req_choice *ch = &r->choices[0];
+    int32_t i = r->n_prompt + (int32_t)at;
+    size_t n = 0;
+    int hit = -1;
+
+    if (egr_repeats(r, 0, at) && ch->end.finish == FDP_FIN_NONE)
+        ch->end.finish = FDP_FIN_REPETITION;
+    if (r->rules != NULL)
         rls_took(r->rules, &ch->reason, r->ids[i]);
+    if (egr_wants_text(g, r) && ch->end.stop_str < 0)
+        hit = egr_replay_text(g, r, i, &n);
+    if (hit >= 0)
+        ch->end = egr_ends(0, FDK_DONE_NO, hit, 0);
+    return EGR_ID_STEPS + (ch->run != NULL ? r->repetition.max_len : 0) +
+        n * (1 + (r->stops != NULL ? r->stops->n : 0));
+}
+
+int
+egr_replay_piece(struct egress *g, struct req *r)
+{
+    struct req_choice *ch = &r->choices[0];
+
+    for (size_t n = 0; r->job_at < ch->n_got && n < EGR_REPLAY_STEPS; r->job_at++)
+        n += egr_replay_id(g, r, r->job_at);
+    if (r->job_at < ch->n_got)
+        return 1;
+    if (ch->end.finish != FDP_FIN_NONE)
+        egr_close(g, r, 0, ch->end);
+    return 0;
 }
 
 void
 egr_prime(struct egress *g, struct req *r, unsigned sample)
 {
     struct req_choice *ch = &r->choices[sample];
-    struct fdp_choice_end end;
-    int hit = -1, repeats = 0;
 
     ch->n_got = ch->n_sent = (uint32_t)(r->n_ids - r->n_prompt);
     ch->n_text = ch->text_off = 0;
+    ch->end = egr_ends(0, FDK_DONE_NO, -1, 0);
     fin_init(&ch->fin);
-    egr_prime_reason(r, ch);
-    for (uint32_t k = 0; k < ch->n_got; k++)
-        repeats |= egr_repeats(r, sample, k);
+    if (r->rules != NULL)
+        ch->reason =
+            (struct rls_reason){ .in = rls_begins_inside(r->rules, r->ids, r->n_prompt) };
     if (egr_wants_text(g, r)) {
         dtk_init(&ch->dtk, g->cfg.tok, (r->p.flags & FDP_F_KEEP_SPECIAL) == 0);
         dtk_resume(&ch->dtk, r->ids, (size_t)r->n_prompt);
-        for (int32_t i = r->n_prompt; i < r->n_ids && hit < 0; i++)
-            hit = egr_prime_text(g, r, sample, i);
     }
-    end = egr_ends(0, FDK_DONE_NO, hit, repeats);
-    if (end.finish != FDP_FIN_NONE)
-        egr_close(g, r, sample, end);
 }

@@ -313,7 +313,7 @@ ing_hash_slice(struct ingress *g, int32_t max_ids)
     if (req_hash_step(r, &g->cfg.key, max)) {
         ing_to_egress(g, r, QUE_OPEN, (struct ing_bad){ 0 });
         r->where = REQ_IN_ENGINE;
-        if (!req_echoes(r)) /* else egress passes it on */
+        if (!req_via_egress(r)) /* else egress passes it on */
             ing_to_engine(g, r);
     } else {
         req_append(&g->hashes, r);

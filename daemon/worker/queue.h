@@ -66,7 +66,7 @@ que_sleep(struct lnk_cursor *b, uint64_t timeout_ns)
 
 enum que_kind {
     /* ingress to engine */
-    QUE_ADD = 1, /* req: the engine may now run it; sent by egress if req_echoes() */
+    QUE_ADD = 1, /* req: the engine may now run it; sent by egress if req_via_egress() */
     QUE_CANCEL,  /* idx, serial; a = FDP_E_* of the ERROR */
     /* egress to engine */
     QUE_STOP, /* idx, serial, sample: a stop string was found */

@@ -248,6 +248,12 @@ req_echoes(const struct req *r)
 }
 
 int
+req_via_egress(const struct req *r)
+{
+    return req_echoes(r) || r->n_ids > r->n_prompt;
+}
+
+int
 req_is_prefill(const struct seq *s)
 {
     return s->device_len - s->cached_len > 1;

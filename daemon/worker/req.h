@@ -5,7 +5,7 @@
  *
  * Ownership: ingress takes a struct req from the pool, fills it, opens it at
  * egress (QUE_OPEN) and hands it to the engine (QUE_ADD); if the client wants its prompt
- * back, egress does so after sending it. The engine sends tokens and finally QUE_END to
+ * back or sends PRIOR_IDS, egress does so after its work with them. The engine sends tokens and finally QUE_END to
  * egress, after which it never touches the request again; egress sends the terminal
  * record and returns the request (QUE_FREED) to ingress, which frees it. Between QUE_ADD
  * and QUE_END engine and egress both hold it: the first part of struct req is
@@ -174,6 +174,7 @@ struct req {
     int32_t n_open;    /* samples without CHOICE_END */
     uint32_t job_at;   /* how far a long answer has been sent */
     uint8_t begun;     /* all records that precede its output are sent */
+    uint8_t replays;   /* PRIOR_IDS are being replayed, job_at of them so far, or were */
     uint8_t looked_at; /* each token is examined on its own: egr_looks_at_each() */
     int32_t ended;     /* FDK_DONE_* of a request that ends without running */
     struct req *job_next;
@@ -255,9 +256,11 @@ const struct kv_hash *req_block_hash(const struct seq *s, int32_t i);
 /* The error for a request that ingress, encode or egress still works on: its client
  * cancelled it or disconnected, or its deadline has passed. 0: none. */
 int32_t req_given_up(const struct req *r, uint64_t now_ns);
-/* Is the prompt sent back? Then egress hands the request to the engine after sending
- * it. */
+/* Is the prompt sent back? */
 int req_echoes(const struct req *r);
+/* Does egress hand the request to the engine, after it sent the prompt back or replayed
+ * PRIOR_IDS? Else ingress does. */
+int req_via_egress(const struct req *r);
 /* Are there prompt tokens (or output to recompute) left to compute, more than one
  * token? */
 int req_is_prefill(const struct seq *s);

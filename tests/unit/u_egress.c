@@ -596,6 +596,81 @@ cancelled_while_prompt_goes_back(void **state)
     fix_free(f);
 }
 
+/* Makes a request with n prior ids, each of which is compared with many others. */
+static struct req *
+make_resumed(struct fix *f, uint32_t n)
+{
+    struct req *r;
+
+    repetition = (struct fdp_repetition){ 1, 256, 1024, 0 };
+    r = make(f, FDP_F_TEXT, 0, "xxz", 1);
+    memset(&repetition, 0, sizeof(repetition));
+    free(r->ids);
+    free(r->body);
+    r->id = 90;
+    r->n_ids = r->n_prompt + (int32_t)n;
+    r->max_len = r->n_ids + 10;
+    r->ids = mem_array((size_t)r->n_ids, 4);
+    for (int32_t i = 0; i < r->n_ids; i++)
+        r->ids[i] = i % 100 == 99 ? 'y' : 'x';
+    assert_int_equal(req_make_seqs(r), 0);
+    return r;
+}
+
+/* Regression: all prior ids of a request were replayed in one poll, which held up every
+ * other stream. */
+static void
+prior_ids_in_pieces(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *other = make(f, 0, 0, NULL, 1), *r = make_resumed(f, 5000);
+    struct que_msg m = { .req = r,
+        .kind = QUE_TOKEN,
+        .a = 'z',
+        .x = 5000,
+        .done = FDK_DONE_NO,
+        .n_top = QUE_NO_LOGPROB };
+    uint32_t polls = 0;
+
+    (void)state;
+    send_ing(f, other, QUE_OPEN, 0);
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    while (que_recheck(&f->q_stop) == 0 && polls < 38) {
+        send_token(f, other, 0, polls++, 'o', FDK_DONE_NO);
+        EXPECT(f, FDP_T_IDS);
+    }
+    assert_in_range(polls, 10, 37);
+    assert_int_equal(que_peek(&f->q_stop, 0)->m.kind, QUE_ADD);
+    assert_ptr_equal(que_peek(&f->q_stop, 0)->m.req, r);
+    r->seqs[0].out[0] = 'z';
+    que_push(&f->q_eng, &m);
+    EXPECT(f, FDP_T_IDS, FDP_T_CHOICE_END); /* the stop string began in the prior ids */
+    assert_int_equal(f->rec[0].position, 5000);
+    assert_true(ended(f, 1).stop_str == 0 && ended(f, 1).n_tokens == 5001);
+    fix_free(f);
+}
+
+/* A cancel ends the replay; the prior ids still count. */
+static void
+cancelled_between_prior_ids(void **state)
+{
+    struct fix *f = fix_new();
+    struct req *r = make_resumed(f, 5000);
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    r->cancel = FDP_E_CANCELLED;
+    EXPECT(f, FDP_T_CHOICE_END, FDP_T_ERROR);
+    assert_true(ended(f, 0).finish == FDP_FIN_ERROR && ended(f, 0).n_tokens == 5000);
+    is_error(f, FDP_E_CANCELLED);
+    assert_int_equal(que_recheck(&f->q_stop), 0);
+    assert_int_equal(que_recheck(&f->q_freed), 1);
+    NOTHING(f);
+    fix_free(f);
+}
+
 /* Answers that need no engine end too, also by their deadline. */
 static void
 cancelled_between_pieces(void **state)
@@ -861,6 +936,8 @@ main(void)
         cmocka_unit_test(prompts_go_back_in_pieces),
         cmocka_unit_test(prompt_alone),
         cmocka_unit_test(cancelled_while_prompt_goes_back),
+        cmocka_unit_test(prior_ids_in_pieces),
+        cmocka_unit_test(cancelled_between_prior_ids),
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
         cmocka_unit_test(token_texts_are_cut),
