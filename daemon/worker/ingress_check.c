@@ -324,6 +324,9 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         bad->item = r->text != NULL ? FDP_IT_PROMPT_TEXT : FDP_IT_PROMPT_IDS;
         return -1;
     }
+    /* the default was higher when PRIOR_IDS were computed: they are the whole output */
+    if ((r->p.set & FDP_S_MAX_NEW) == 0 && end < (uint64_t)r->n_ids)
+        end = (uint64_t)r->n_ids;
     r->max_len = end < (uint64_t)c->max_len ? (int32_t)end : c->max_len;
     end = (uint64_t)r->n_prompt + r->p.min_new;
     r->min_len = end < (uint64_t)r->max_len ? (int32_t)end : r->max_len;

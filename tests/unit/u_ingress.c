@@ -40,6 +40,7 @@ struct fix {
     struct req *added[MAX_REQS];
     int n_added;
     int n_open;
+    int32_t done; /* of the last QUE_OPEN */
     struct que_msg fail;
     int n_fail;
 };
@@ -138,6 +139,8 @@ poll(struct fix *f)
         const struct que_msg *m = &que_peek(&f->q_egr, i)->m;
 
         f->n_open += m->kind == QUE_OPEN;
+        if (m->kind == QUE_OPEN)
+            f->done = m->done;
         if (m->kind != QUE_FAIL)
             continue;
         f->fail = *m;
@@ -783,6 +786,51 @@ words_take_turns(void **state)
     fix_free(f);
 }
 
+/* ---- prior ids --------------------------------------------------------------------------- */
+
+/* A prompt of one id with n prior ids, the last of which is `last`. */
+static void
+submit_prior(struct fix *f, uint32_t n, uint32_t last)
+{
+    uint32_t *ids = prompt(n);
+
+    ids[n - 1] = last;
+    f->p.n_prior = n;
+    submit_rule(f, FDP_IT_PRIOR_IDS, ids, n * 4);
+    poll(f);
+    free(ids);
+}
+
+/* Regression: a client that resumed an answer after output.default_max_tokens was lowered
+ * got E_BAD_PARAM for prior ids that its program had not set. */
+static void
+default_was_lowered(void **state)
+{
+    struct fix *f = fix_new(0, 0);
+
+    (void)state;
+    f->g->cfg.default_max_tokens = 3;
+    f->p.max_new = 0;
+    f->p.set &= ~FDP_S_MAX_NEW;
+    submit_prior(f, 5, 7);
+    assert_int_equal(f->n_fail, 0);
+    assert_int_equal(f->n_open, 1);
+    assert_int_equal(f->done, FDK_DONE_LENGTH);
+    /* what a program sets itself still counts, and so does the model's length */
+    f->g->cfg.max_len = 5;
+    submit_prior(f, 5, 7);
+    assert_int_equal(f->n_fail, 1);
+    assert_int_equal(f->fail.a, FDP_E_BAD_PARAM);
+    f->p.max_new = 3;
+    f->p.set |= FDP_S_MAX_NEW;
+    submit_prior(f, 4, 7);
+    assert_int_equal(f->n_fail, 2);
+    assert_int_equal(f->fail.idx, FDP_D_PRIOR);
+    assert_int_equal(f->fail.serial, 3);
+    assert_int_equal(f->n_open, 1);
+    fix_free(f);
+}
+
 /* ---- limits that change --------------------------------------------------------------- */
 
 /* fdctl set output.max_logprobs=30, and at once a request that asks for 25. */
@@ -987,6 +1035,7 @@ main(void)
         cmocka_unit_test(bad_rules_are_refused),
         cmocka_unit_test(words_are_banned_both_ways),
         cmocka_unit_test(words_take_turns),
+        cmocka_unit_test(default_was_lowered),
         cmocka_unit_test(records_wait_for_new_limits),
     };
 
