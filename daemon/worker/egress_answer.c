@@ -93,14 +93,15 @@ egr_job_ids(struct egress *g, struct req *r)
 static int
 egr_job_text(struct egress *g, struct req *r)
 {
-    struct dtk *d = &r->choices[0].dtk;
-    uint32_t n = (uint32_t)r->n_ids - r->job_at, end;
+    struct req_choice *ch = &r->choices[0];
+    uint32_t from = ch->text_off + ch->n_text, all = (uint32_t)r->n_ids, n = 0;
+    struct dtk *d = &ch->dtk;
 
-    end = r->job_at + (n < EGR_JOB_IDS ? n : EGR_JOB_IDS);
-    for (; r->job_at < end; r->job_at++)
+    while (r->job_at < all && n++ < EGR_JOB_IDS &&
+        ch->text_off + ch->n_text - from < EGR_JOB_BYTES)
         egr_text_add(g, r, 0, g->buf,
-            dtk_push(d, r->ids[r->job_at], g->buf, g->buf_bytes), 0);
-    if (end < (uint32_t)r->n_ids)
+            dtk_push(d, r->ids[r->job_at++], g->buf, g->buf_bytes), 0);
+    if (r->job_at < all)
         return 1;
     egr_text_add(g, r, 0, g->buf, dtk_finish(d, g->buf, g->buf_bytes), 0);
     egr_text_send(g, r, 0, 0, 0);

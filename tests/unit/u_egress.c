@@ -835,6 +835,34 @@ token_texts_are_cut(void **state)
     tok_free(tok);
 }
 
+/* Regression: a piece of a DETOKENIZE was 4,096 ids, of whatever length, so that megabytes
+ * went to the ring before the tokens of others. */
+static void
+text_goes_in_pieces(void **state)
+{
+    struct fix *f = fix_with(long_tokens());
+    struct req *r;
+    uint32_t n = 0, polls = 0;
+
+    (void)state;
+    r = make_long(f, FDP_OP_DETOKENIZE, FDP_F_TEXT, 100, 1, 1);
+    memset(r->ids, 0, 100 * 4);
+    send_ing(f, r, QUE_ANSWER, 0);
+    do {
+        uint32_t bytes = 0;
+
+        take(f);
+        polls++;
+        for (int i = 0; i < f->n; i++)
+            bytes += f->types[i] == FDP_T_TEXT ? f->rec[i].len : 0;
+        assert_in_range(bytes, 1, 4 * FDP_REC_MAX_LEN + 3000 + REQ_TEXT_BYTES);
+        n += bytes;
+    } while (f->types[f->n - 1] != FDP_T_DONE);
+    assert_int_equal(n, 100 * 3000);
+    assert_in_range(polls, 15, 20);
+    fix_free(f);
+}
+
 /* ---- stop strings in text held back -------------------------------------------- */
 
 /* A tokenizer of bytes that are decoded together: a text, a line feed and an end. */
@@ -941,6 +969,7 @@ main(void)
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
         cmocka_unit_test(token_texts_are_cut),
+        cmocka_unit_test(text_goes_in_pieces),
         cmocka_unit_test(held_text_has_stop),
         cmocka_unit_test(held_text_has_stop_before_alone),
     };
