@@ -387,6 +387,15 @@ is_too_long(const struct gen *g, const struct fdc_error *e, struct problem *bad)
             e->limit, n, name, asked, e->arg, name, e->limit - n);
         return;
     }
+    if (e->detail == FDC_D_PROMPT && e->arg > e->limit) {
+        /* limit leaves a token for the answer */
+        (void)snprintf(bad->text, sizeof(bad->text),
+            "This model's maximum context length is %u tokens; the prompt has %u%s. "
+            "Shorten the prompt.",
+            asked != 0 ? e->limit + 1 : e->limit, e->arg,
+            asked != 0 ? ", and its answer needs one at least" : "");
+        return;
+    }
     if (e->detail != FDC_D_MAX_NEW || asked == ASK_UNSET || e->arg != asked)
         return;
     (void)snprintf(bad->param, sizeof(bad->param), "%s", name);

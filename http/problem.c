@@ -103,8 +103,9 @@ prb_from_error(struct problem *p, const struct fdc_error *e)
     (void)snprintf(p->param, sizeof(p->param), "%s", field_of(e->detail));
     if (e->retry_after_ms != 0)
         p->retry_ms = e->retry_after_ms;
-    if (e->code == FDC_E_TOO_LONG && e->limit != 0) {
+    if (e->code == FDC_E_TOO_LONG && e->limit != 0)
         (void)snprintf(p->param, sizeof(p->param), "messages");
+    if (e->code == FDC_E_TOO_LONG && e->detail == FDC_D_MAX_NEW && e->item != 0) {
         (void)snprintf(p->text, sizeof(p->text),
             "This model's maximum context length is %u tokens; the prompt and the tokens "
             "asked for are %u. Shorten the prompt or lower max_tokens.",

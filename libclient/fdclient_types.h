@@ -187,7 +187,7 @@ struct fdc_error { /* fdc_error_text() makes a sentence of it */
     uint32_t limit;  /* the bound that arg exceeds, as arg; 0: none */
     uint32_t item;   /* number of the item with it, as in the protocol; or 0 */
 };
-/* FDC_E_TOO_LONG: arg is the length in tokens, limit the model's maximum. With
+/* FDC_E_TOO_LONG: arg is the length in tokens, limit the longest possible. With
  * FDC_D_MAX_NEW and an item, arg is the prompt's length plus max_new. */
 
 /* ---- what parameters point to ------------------------------------------------ */

@@ -395,7 +395,7 @@ struct fdp_error {
     uint32_t limit;  /* the bound that arg exceeds, as arg; 0: none */
     uint32_t item;   /* type, as received, of the item that contains it; 0: the record */
 };
-/* E_TOO_LONG: arg is the length in tokens, limit the model's maximum. With FDP_D_MAX_NEW
+/* E_TOO_LONG: arg is the length in tokens, limit the longest possible. With FDP_D_MAX_NEW
  * and an item, arg is the prompt's length plus max_new. */
 struct fdp_event {
     uint32_t kind;

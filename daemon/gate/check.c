@@ -604,8 +604,7 @@ int
 chk_model(const struct fdp_req *q, const struct chk_items *n,
     const struct chk_limits *lim, struct chk_err *ret_err)
 {
-    uint64_t n_prompt = n->n_prompt_ids, n_known = n_prompt + n->n_prior;
-    uint32_t most = lim->max_model_len;
+    uint64_t n_prompt = n->n_prompt_ids, most = lim->max_model_len;
     int scored = (q->set & FDP_S_MAX_NEW) != 0 && q->max_new == 0;
 
     if (n->has_text && lim->has_tokenizer == 0)
@@ -616,8 +615,11 @@ chk_model(const struct fdp_req *q, const struct chk_items *n,
         return 0;
     if (q->max_new > most)
         return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, q->max_new, most);
-    if (n_prompt >= (uint64_t)most + (uint64_t)scored || n_known > most)
-        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_known, most);
+    if (n_prompt >= most + (uint64_t)scored)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PROMPT, n_prompt,
+            most - 1 + (uint64_t)scored);
+    if (n_prompt + n->n_prior > most)
+        return chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_PRIOR, n->n_prior, most - n_prompt);
     if (n_prompt + q->max_new > most) {
         (void)chk_over(ret_err, FDP_E_TOO_LONG, FDP_D_MAX_NEW, n_prompt + q->max_new, most);
         ret_err->item = FDP_IT_PROMPT_IDS;

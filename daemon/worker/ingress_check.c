@@ -315,7 +315,7 @@ ing_lengths(const struct ing_cfg *c, struct req *r, struct ing_bad *bad)
         return ing_bad(bad, FDP_E_BAD_PARAM, FDP_D_PROMPT, 0);
     if (r->n_prompt >= c->max_len + scored)
         return ing_over(bad, FDP_E_TOO_LONG, FDP_D_PROMPT, (uint64_t)r->n_prompt,
-            (uint64_t)c->max_len);
+            (uint64_t)(c->max_len - 1 + scored));
     if ((r->p.set & FDP_S_MAX_NEW) == 0)
         max_new = (uint64_t)c->default_max_tokens;
     end = max_new == 0 && !scored ? (uint64_t)c->max_len : (uint64_t)r->n_prompt + max_new;

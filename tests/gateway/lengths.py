@@ -72,9 +72,13 @@ def main():
     status, _, j = ask(TEXT, dict(one, prompt=text, echo=True, logprobs=0))
     assert status == 200 and j["choices"][0]["text"] == text + answer, j
     refused(TEXT, "max_tokens", n, 16, prompt=text, max_tokens=16)
-    for prompt in (" ".join(SAID), [7] * ALL):
+    # regression: "the prompt and the tokens asked for are 1024", of a maximum of 1024
+    for prompt, n in (" ".join(SAID), len(tokens(prompt=" ".join(SAID)))), ([7] * ALL, ALL):
         status, _, j = ask(TEXT, {"prompt": prompt})
         assert status == 400 and j["error"]["code"] == "context_length_exceeded" and j["error"]["param"] == "prompt", j
+        assert f"length is {ALL} tokens; the prompt has {n}, and its answer needs one" in j["error"]["message"], j
+    status, _, j = ask(TEXT, {"prompt": [7] * (ALL + 1), "max_tokens": 0, "echo": True})
+    assert status == 400 and f"length is {ALL} tokens; the prompt has {ALL + 1}. " in j["error"]["message"], j
 
     # conversations
     text, ids = of_length(ALL - 20, messages=[])

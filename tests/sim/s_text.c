@@ -322,8 +322,8 @@ slices(struct sim *s)
     /* too long to run; cancelled while in slices */
     a = op(s, FDP_OP_SUBMIT, text, NULL, 0);
     sim_wait(s, a);
-    SIM_CHECK(
-        a->code == FDP_E_TOO_LONG && a->arg == n && a->limit == (uint32_t)s->cfg.max_len);
+    SIM_CHECK(a->code == FDP_E_TOO_LONG && a->arg == n &&
+        a->limit == (uint32_t)s->cfg.max_len - 1);
     a = op(s, FDP_OP_SUBMIT, text, NULL, 0);
     (void)sim_poll(s);
     sim_cancel(s, a, FDP_E_CANCELLED);

@@ -11,6 +11,7 @@ bad() { # PATTERN ARGS
     has "$out" "$pat"
 }
 seq -s ' ' 1 1500 >"$dir/long"; bad E_TOO_LONG --ids-file "$dir/long"
+seq -s ' ' 1 1024 >"$dir/all"; bad 'prompt is 1024, at most 1023' --ids-file "$dir/all"
 echo 999999 >"$dir/big"; bad E_BAD_TOKEN --ids-file "$dir/big"
 : >"$dir/none"; bad 'E_BAD_PARAM|empty' --ids-file "$dir/none"
 bad 'E_BAD_PARAM|temperature' -p x --temperature nan

@@ -626,6 +626,15 @@ output_must_fit(void **state)
             poll(f);
         assert_int_equal(f->n_added, 3);
         assert_int_equal(f->added[2]->max_len, n + 10);
+        /* regression: the limit left no token for the output */
+        f->g->cfg.max_len = (int32_t)n;
+        (void)submit_item(f, types[i], p, len);
+        for (int k = 0; k < 4; k++)
+            poll(f);
+        assert_int_equal(f->n_fail, 2);
+        assert_int_equal(f->fail.idx, FDP_D_PROMPT);
+        assert_int_equal(f->fail.x, n);
+        assert_int_equal(f->fail.serial, n - 1);
         fix_free(f);
     }
     free(ids);

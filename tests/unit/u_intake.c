@@ -479,7 +479,8 @@ t_model(void **state)
     q.set &= ~FDP_S_MAX_NEW;
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, FIX_MAX_LEN * 4);
     want(check_model(&q, b, n, &lim, &e), &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
-    assert_true(e.arg == FIX_MAX_LEN && e.limit == FIX_MAX_LEN);
+    /* regression: a limit that a prompt of that length did not exceed */
+    assert_true(e.arg == FIX_MAX_LEN && e.limit == FIX_MAX_LEN - 1);
     q.set |= FDP_S_MAX_NEW; /* without a token behind it */
     want(check_model(&q, b, n, &lim, &e), &e, FDP_OK, 0);
     n = fcl_item(b, 0, FDP_IT_PROMPT_IDS, ids, (FIX_MAX_LEN + 1) * 4);
@@ -519,8 +520,8 @@ t_model_prior(void **state)
     q.set &= ~FDP_S_MAX_NEW;
     q.n_prior = FIX_MAX_LEN - 99;
     want(check_model(&q, b, fcl_item(b, n, FDP_IT_PRIOR_IDS, ids, q.n_prior * 4), &lim, &e),
-        &e, FDP_E_TOO_LONG, FDP_D_PROMPT);
-    assert_int_equal(e.arg, FIX_MAX_LEN + 1);
+        &e, FDP_E_TOO_LONG, FDP_D_PRIOR);
+    assert_true(e.arg == FIX_MAX_LEN - 99 && e.limit == FIX_MAX_LEN - 100);
 }
 
 /* Megabytes of ids that waited for a model are not looked at again when it comes. */

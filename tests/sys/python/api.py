@@ -254,7 +254,7 @@ class Api(unittest.TestCase):
         with self.assertRaises(fdclient.Error) as caught:
             self.fdd.generate("x " * 1000)
         self.assertEqual((caught.exception.name, caught.exception.limit),
-                         ("E_TOO_LONG", 1024))
+                         ("E_TOO_LONG", 1023))
         with self.assertRaises(fdclient.Error) as caught:
             self.fdd.generate([4096])
         self.assertEqual(caught.exception.name, "E_BAD_TOKEN")
