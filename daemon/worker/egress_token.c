@@ -431,17 +431,15 @@ egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t 
     if (r->looked_at)
         alone = egr_look(g, r, sample, id, &repeats, &hit);
     ch->n_got++;
+    if (lp->n > 0) { /* before the text, the begin of which egr_push() may send */
+        egr_flush_ids(g, r, sample);
+        egr_logprobs(g, r, FDP_T_LOGPROBS, ch->shown, ch->n_got - 1, lp);
+    }
     if (!alone)
         hit = egr_push(g, r, sample, id, done);
     ends = hit >= 0 || repeats || done != FDK_DONE_NO;
-    if (alone || ch->n_got - ch->n_sent >= due || ends) {
-        if (lp->n > 0) {
-            egr_flush_ids(g, r, sample);
-            egr_logprobs(g, r, FDP_T_LOGPROBS, ch->shown, ch->n_got - 1, lp);
-        }
-        if (!ends)
-            egr_flush(g, r, sample, egr_keeps(r, sample));
-    }
+    if (!ends && (alone || lp->n > 0 || ch->n_got - ch->n_sent >= due))
+        egr_flush(g, r, sample, egr_keeps(r, sample));
     if (ends)
         ch->end = egr_ends(id, done, hit, repeats && done == FDK_DONE_NO);
     return ends;

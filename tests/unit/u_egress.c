@@ -835,6 +835,22 @@ token_texts_are_cut(void **state)
     tok_free(tok);
 }
 
+/* Regression: a text longer than its buffer came before the logprobs of its token. */
+static void
+logprobs_before_long_text(void **state)
+{
+    struct fix *f = fix_with(long_tokens());
+    struct req *r = make_long(f, FDP_OP_SUBMIT, FDP_F_TEXT, 1, 1, 1);
+    struct que_msg m = { .req = r, .kind = QUE_TOKEN, .done = FDK_DONE_NO, .n_top = 0 };
+
+    (void)state;
+    send_ing(f, r, QUE_OPEN, 0);
+    EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+    que_push(&f->q_eng, &m);
+    EXPECT(f, FDP_T_IDS, FDP_T_LOGPROBS, FDP_T_TEXT, FDP_T_TEXT, FDP_T_TEXT, FDP_T_TEXT);
+    fix_free(f);
+}
+
 /* Regression: a piece of a DETOKENIZE was 4,096 ids, of whatever length, so that megabytes
  * went to the ring before the tokens of others. */
 static void
@@ -969,6 +985,7 @@ main(void)
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
         cmocka_unit_test(token_texts_are_cut),
+        cmocka_unit_test(logprobs_before_long_text),
         cmocka_unit_test(text_goes_in_pieces),
         cmocka_unit_test(held_text_has_stop),
         cmocka_unit_test(held_text_has_stop_before_alone),
