@@ -451,12 +451,7 @@ egr_take(struct egress *g, struct req *r, unsigned sample, uint32_t id, int32_t 
 static int
 egr_is_hidden_stop(const struct req *r, int32_t i)
 {
-    if (i != r->n_ids - 1 || egr_shows_stop_id(r))
-        return 0;
-    for (int32_t k = 0; k < r->n_stop; k++)
-        if ((uint32_t)r->stop_ids[k] == r->ids[i])
-            return 1;
-    return 0;
+    return i == r->n_ids - 1 && !egr_shows_stop_id(r) && req_has_stopped(r);
 }
 
 /* Takes the text of id i and adds its bytes to *n; returns the stop string that it

@@ -270,15 +270,6 @@ ing_items(const struct ing_cfg *c, struct req *r, struct ing_bad *ret_bad)
 
 /* ---- limits ------------------------------------------------------------------------------ */
 
-static int
-ing_is_stop(const struct req *r, uint32_t id)
-{
-    for (int32_t i = 0; i < r->n_stop; i++)
-        if ((uint32_t)r->stop_ids[i] == id)
-            return 1;
-    return 0;
-}
-
 /* Which RoPE frequencies rotate the request's keys; part of the hash. */
 static int32_t
 ing_rope(const struct ing_cfg *c, const struct req *r)
@@ -373,7 +364,7 @@ ing_prompt(const struct ing_cfg *c, struct req *r, int32_t *ret_done,
     ing_cached(c, r);
     if (req_make_seqs(r) != 0)
         return ing_bad(ret_bad, FDP_E_OVERLOAD, FDP_D_NONE, 0);
-    if (r->n_ids > r->n_prompt && ing_is_stop(r, r->ids[r->n_ids - 1])) {
+    if (req_has_stopped(r)) {
         *ret_done = FDK_DONE_STOP;
         return 1;
     }

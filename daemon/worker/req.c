@@ -254,6 +254,19 @@ req_via_egress(const struct req *r)
 }
 
 int
+req_has_stopped(const struct req *r)
+{
+    int32_t last = r->n_ids - 1;
+
+    if (last < r->n_prompt || last < r->min_len)
+        return 0;
+    for (int32_t i = 0; i < r->n_stop; i++)
+        if ((uint32_t)r->stop_ids[i] == r->ids[last])
+            return 1;
+    return 0;
+}
+
+int
 req_is_prefill(const struct seq *s)
 {
     return s->device_len - s->cached_len > 1;

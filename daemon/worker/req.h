@@ -261,6 +261,8 @@ int req_echoes(const struct req *r);
 /* Does egress hand the request to the engine, after it sent the prompt back or replayed
  * PRIOR_IDS? Else ingress does. */
 int req_via_egress(const struct req *r);
+/* Do PRIOR_IDS end with a stop id that ended the output? Before min_len it does not. */
+int req_has_stopped(const struct req *r);
 /* Are there prompt tokens (or output to recompute) left to compute, more than one
  * token? */
 int req_is_prefill(const struct seq *s);

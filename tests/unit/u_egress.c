@@ -651,6 +651,36 @@ prior_ids_in_pieces(void **state)
     fix_free(f);
 }
 
+/* The text of a stop id that ended the earlier output is hidden; before min_new it did
+ * not end it. */
+static void
+prior_stop_id(void **state)
+{
+    (void)state;
+    for (int min = 97; min <= 98; min++) {
+        struct fix *f = fix_new();
+        struct req *r = make_resumed(f, 98);
+        struct que_msg m = { .req = r,
+            .kind = QUE_TOKEN,
+            .a = 'a',
+            .x = 98,
+            .done = FDK_DONE_NO,
+            .n_top = QUE_NO_LOGPROB };
+
+        r->n_stop = 1;
+        r->stop_ids[0] = 'y';
+        r->min_len = r->n_prompt + min;
+        r->seqs[0].out[0] = 'a';
+        send_ing(f, r, QUE_OPEN, 0);
+        EXPECT(f, LNK_T_TOKENIZED, FDP_T_ACCEPTED);
+        que_push(&f->q_eng, &m);
+        EXPECT(f, FDP_T_TOKENS);
+        is_tokens(f, 0, 98, (const uint32_t[]){ 'a' }, 1, min < 98 ? 95 : 98,
+            min < 98 ? "xxa" : "a");
+        fix_free(f);
+    }
+}
+
 /* A cancel ends the replay; the prior ids still count. */
 static void
 cancelled_between_prior_ids(void **state)
@@ -982,6 +1012,7 @@ main(void)
         cmocka_unit_test(cancelled_while_prompt_goes_back),
         cmocka_unit_test(prior_ids_in_pieces),
         cmocka_unit_test(cancelled_between_prior_ids),
+        cmocka_unit_test(prior_stop_id),
         cmocka_unit_test(cancelled_between_pieces),
         cmocka_unit_test(best_cancelled_while_sent),
         cmocka_unit_test(token_texts_are_cut),

@@ -840,6 +840,25 @@ default_was_lowered(void **state)
     fix_free(f);
 }
 
+/* Regression: prior ids that end with a stop id ended a request whose min_new is higher. */
+static void
+stop_id_before_min_new(void **state)
+{
+    struct fix *f = fix_new(0, 0);
+
+    (void)state;
+    f->g->cfg.n_eos = 1;
+    f->g->cfg.eos[0] = 7;
+    for (uint32_t min = 3; min <= 5; min++) {
+        f->p.min_new = min;
+        submit_prior(f, 5, 7);
+        assert_int_equal(f->n_open, min - 2);
+        assert_int_equal(f->done, min < 5 ? FDK_DONE_STOP : FDK_DONE_NO);
+    }
+    assert_int_equal(f->n_fail, 0);
+    fix_free(f);
+}
+
 /* ---- limits that change --------------------------------------------------------------- */
 
 /* fdctl set output.max_logprobs=30, and at once a request that asks for 25. */
@@ -1045,6 +1064,7 @@ main(void)
         cmocka_unit_test(words_are_banned_both_ways),
         cmocka_unit_test(words_take_turns),
         cmocka_unit_test(default_was_lowered),
+        cmocka_unit_test(stop_id_before_min_new),
         cmocka_unit_test(records_wait_for_new_limits),
     };
 
