@@ -135,7 +135,7 @@ static void
 check_kv(const struct par *p, struct par_say *say)
 {
     long long len = p->model_max_model_len, block = p->kv_block_size,
-              blocks = p->kv_num_blocks, extra = p->kv_static_decode_blocks, need;
+              blocks = p->kv_num_blocks;
 
     if (block != 16 && block != 32 && block != 64 && block != 128)
         par_say_error(say, "kv.block_size = %lld: must be 16, 32, 64 or 128", block);
@@ -149,13 +149,6 @@ check_kv(const struct par *p, struct par_say *say)
             "kv.num_blocks = %lld and kv.memory_bytes = %lld "
             "both give the size of the KV cache: leave one of them 0",
             blocks, (long long)p->kv_memory_bytes);
-    need = (len + block - 1) / block + extra;
-    if (blocks != 0 && len != 0 && blocks < need)
-        par_say_error(say,
-            "kv.num_blocks = %lld: model.max_model_len = %lld "
-            "needs %lld blocks of kv.block_size = %lld and kv.static_decode_blocks = %lld "
-            "more; write at least %lld",
-            blocks, len, need - extra, block, extra, need);
     if (p->kv_swap_space > 0 && !p->kv_enable_prefix_caching)
         par_say_error(say,
             "kv.swap_space = %g needs kv.enable_prefix_caching "

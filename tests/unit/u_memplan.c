@@ -675,6 +675,11 @@ windows_bound_what_a_sequence_holds(void **state)
     assert_int_equal(plan(&in, &m, err, sizeof(err)), -ENOSPC);
     assert_non_null(strstr(err, "needs 606 KV blocks of 16 tokens"));
     assert_non_null(strstr(err, "largest model.max_model_len that fits is 1600"));
+    /* with a window in all layers any length needs no more than the windows */
+    for (int32_t g = 0; g < 6; g++)
+        in.most[g] = 90;
+    m = planned(&in);
+    assert_int_equal(m.max_len, 100 * 16 + 1);
 }
 
 static void

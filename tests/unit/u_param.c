@@ -403,11 +403,10 @@ test_check(void **state)
               "sched.max_num_seqs = 4096 * 8");
     NEED("sched.max_num_batched_tokens", "32768");
     NEED("sched.enable_chunked_prefill", "yes");
-    NEED("kv.num_blocks", "65");
-    CHECK_BAD("kv.num_blocks = 65: model.max_model_len = 4096 needs 64 blocks of "
-              "kv.block_size = 64 and kv.static_decode_blocks = 2 more; write at least 66");
-    NEED("kv.num_blocks", "66");
+    /* regression: enough for a model whose layers all have windows, and refused */
+    NEED("kv.num_blocks", "60");
     CHECK_OK();
+    NEED("kv.num_blocks", "66");
     NEED("kv.memory_bytes", "1m");
     CHECK_BAD("kv.num_blocks = 66 and kv.memory_bytes = 1048576 both give the size of "
               "the KV cache: leave one of them 0");
