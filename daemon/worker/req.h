@@ -3,13 +3,13 @@
 /*
  * Requests and their sequences, from the gate's record to the terminal one.
  *
- * Ownership: ingress takes a struct req from the pool, fills it, opens it at
- * egress (QUE_OPEN) and hands it to the engine (QUE_ADD); if the client wants its prompt
- * back or sends PRIOR_IDS, egress does so after its work with them. The engine sends tokens and finally QUE_END to
- * egress, after which it never touches the request again; egress sends the terminal
- * record and returns the request (QUE_FREED) to ingress, which frees it. Between QUE_ADD
- * and QUE_END engine and egress both hold it: the first part of struct req is
- * constant then, the engine writes only its fields and struct seq, egress only its
+ * Ownership: ingress takes a struct req from the pool, fills it, opens it at egress
+ * (QUE_OPEN) and hands it to the engine (QUE_ADD). If the client wants its prompt back or
+ * sends PRIOR_IDS, egress hands it over when it has handled them. The engine sends tokens
+ * and finally QUE_END to egress, after which it never touches the request again; egress
+ * sends the terminal record and returns the request (QUE_FREED) to ingress, which frees
+ * it. Between QUE_ADD and QUE_END engine and egress both hold it: the first part of struct
+ * req is constant then, the engine writes only its fields and struct seq, egress only its
  * fields and struct req_choice. Pushing a message publishes all earlier writes.
  *
  * Messages that may refer to a request that has ended (cancel, stop string) carry
