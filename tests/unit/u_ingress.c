@@ -795,6 +795,30 @@ words_take_turns(void **state)
     fix_free(f);
 }
 
+/* The logprobs of LOGPROB_IDS count in what best_of may keep. */
+static void
+chosen_count_in_best_of(void **state)
+{
+    static const uint32_t ids[] = { 5, 6 };
+    struct fix *f = fix_new(0, 4);
+
+    (void)state;
+    f->p.max_new = (uint32_t)(REQ_HELD_BYTES / 10 / (3 * sizeof(struct fdp_logprob)));
+    f->p.set |= FDP_S_LOGPROBS;
+    f->p.best_of = 10;
+    submit_rule(f, FDP_IT_LOGPROB_IDS, ids, sizeof(ids));
+    poll(f);
+    assert_int_equal(f->n_added, 1);
+    f->p.best_of = 11;
+    submit_rule(f, FDP_IT_LOGPROB_IDS, ids, sizeof(ids));
+    poll(f);
+    assert_int_equal(f->n_fail, 1);
+    assert_int_equal(f->fail.a, FDP_E_BAD_PARAM);
+    assert_int_equal(f->fail.idx, FDP_D_BEST_OF);
+    assert_int_equal(f->fail.serial, 10);
+    fix_free(f);
+}
+
 /* ---- prior ids --------------------------------------------------------------------------- */
 
 /* A prompt of one id with n prior ids, the last of which is `last`. */
@@ -1063,6 +1087,7 @@ main(void)
         cmocka_unit_test(bad_rules_are_refused),
         cmocka_unit_test(words_are_banned_both_ways),
         cmocka_unit_test(words_take_turns),
+        cmocka_unit_test(chosen_count_in_best_of),
         cmocka_unit_test(default_was_lowered),
         cmocka_unit_test(stop_id_before_min_new),
         cmocka_unit_test(records_wait_for_new_limits),
