@@ -405,8 +405,6 @@ gate_second(struct gate *g)
     log_flush(0);
     usr_sweep(&g->fair, g->env.now);
     rq_overdue(&g->reqs);
-    if (g->watchdog_ns != 0)
-        ntf_send("WATCHDOG=1");
     g->t_second = g->env.now;
     if (g->jnl.n_open == 0 || (log_debug_bits & (1u << LOG_DBGI_selfcheck))) {
         gate_check(g);
@@ -448,11 +446,21 @@ gate_tick_groups(struct gate *g)
 }
 
 static void
+gate_watchdog(struct gate *g)
+{
+    if (g->watchdog_ns == 0 || g->env.now - g->t_watchdog < g->watchdog_ns)
+        return;
+    ntf_send("WATCHDOG=1");
+    g->t_watchdog = g->env.now;
+}
+
+static void
 gate_tick(struct gate *g)
 {
     uint64_t now = g->env.now;
 
     g->t_tick = now;
+    gate_watchdog(g);
     if (lsn_due(&g->lsn, now))
         gate_accept(g);
     ses_tick(&g->ses);
@@ -678,12 +686,14 @@ gate_idle_ms(const struct gate *g)
 }
 
 /* How long to sleep for events: not past the next deadline of a request, nor past the
- * time at which a paused ring is read again. */
+ * time at which a paused ring is read again, or the service manager expects a message. */
 static int
 gate_sleep_ms(const struct gate *g)
 {
-    return gate_until_ms(g, g->fair.t_next,
-        gate_until_ms(g, g->ses.t_read, gate_idle_ms(g)));
+    uint64_t t_watchdog = g->watchdog_ns != 0 ? g->t_watchdog + g->watchdog_ns : 0;
+    int ms = gate_until_ms(g, t_watchdog, gate_idle_ms(g));
+
+    return gate_until_ms(g, g->fair.t_next, gate_until_ms(g, g->ses.t_read, ms));
 }
 
 static void

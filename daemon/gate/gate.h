@@ -106,12 +106,13 @@ struct gate {
     uint64_t t_begun;  /* start of this iteration; 0: no time limits (tests) */
     uint64_t switches; /* cnt->loop_switches when last checked */
     uint64_t t_tick;
-    uint64_t t_second;  /* last run of gate_second() */
-    uint64_t t_measure; /* with several groups: last dsp_measure() */
-    uint64_t t_traffic; /* last iteration that had work */
-    uint64_t t_down;    /* last record sent to a worker */
-    uint64_t watchdog_ns;
-    uint64_t answer_ns; /* time to poll for the answer to such a record */
+    uint64_t t_second;    /* last run of gate_second() */
+    uint64_t t_measure;   /* with several groups: last dsp_measure() */
+    uint64_t t_traffic;   /* last iteration that had work */
+    uint64_t t_down;      /* last record sent to a worker */
+    uint64_t watchdog_ns; /* interval of messages to the service manager; 0: none */
+    uint64_t t_watchdog;  /* the last one */
+    uint64_t answer_ns;   /* time to poll for the answer to such a record */
     int sigfd;
 };
 

@@ -17,6 +17,7 @@
 #include <sysexits.h>
 #include <unistd.h>
 
+#include "daemon/common/clk.h"
 #include "daemon/common/dir.h"
 #include "daemon/common/log.h"
 #include "daemon/gate/advice.h"
@@ -415,10 +416,12 @@ rtd_watchdog_ns(void)
 {
     const char *us = getenv("WATCHDOG_USEC");
     const char *pid = getenv("WATCHDOG_PID");
+    unsigned long long ns;
 
     if (us == NULL || (pid != NULL && atoi(pid) != (int)getpid()))
         return 0;
-    return strtoull(us, NULL, 10) * 500ull; /* half the interval, in ns */
+    ns = strtoull(us, NULL, 10) * 500ull; /* half the interval */
+    return ns < CLK_S ? ns : CLK_S;
 }
 
 int

@@ -146,6 +146,39 @@ t_stop_notice(void **state)
     fix_close(&f);
 }
 
+/* A short interval of the watchdog is kept, also while there is nothing to do. */
+static void
+t_watchdog(void **state)
+{
+    struct sockaddr_un sa = { .sun_family = AF_UNIX };
+    char text[64];
+    struct fix f;
+    unsigned n = 0;
+    int fd;
+
+    (void)state;
+    (void)snprintf(sa.sun_path, sizeof(sa.sun_path), "/tmp/u_service.%d", (int)getpid());
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+    fix_open(&f, NULL);
+    fix_ready(&f);
+    assert_int_equal(setenv("WATCHDOG_USEC", "1000000", 1), 0);
+    f.g->watchdog_ns = rtd_watchdog_ns();
+    assert_int_equal(unsetenv("WATCHDOG_USEC"), 0);
+    assert_int_equal(setenv("NOTIFY_SOCKET", sa.sun_path, 1), 0);
+    for (int i = 0; i < 100; i++) {
+        fix_step(&f, 100);
+        while (recv(fd, text, sizeof(text), MSG_DONTWAIT) > 0)
+            n += memcmp(text, "WATCHDOG=1", 10) == 0;
+    }
+    assert_int_equal(unsetenv("NOTIFY_SOCKET"), 0);
+    assert_in_range(n, 19, 21);
+    (void)close(fd);
+    (void)unlink(sa.sun_path);
+    fix_close(&f);
+}
+
 /* A stop does not wait for queued requests if there is no worker: none is started. */
 static void
 t_stop_without_worker(void **state)
@@ -354,6 +387,7 @@ main(void)
         cmocka_unit_test(t_crashes_count),
         cmocka_unit_test(t_stop_notice),
         cmocka_unit_test(t_stop_without_worker),
+        cmocka_unit_test(t_watchdog),
         cmocka_unit_test(t_protect_home),
         cmocka_unit_test(t_no_right),
         cmocka_unit_test(t_advice_in_loop),
