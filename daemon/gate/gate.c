@@ -773,25 +773,29 @@ gate_check(const struct gate *g)
 
 /* ---- from start to end --------------------------------------------------------- */
 
-/* Raises the limit of descriptors for ipc.max_clients sessions. If that fails, fewer
- * sessions are allowed, so that some descriptors are left for administrators. */
+/* Raises the limit of descriptors for as many sessions as a reload may allow. If it stays
+ * lower, fewer sessions are allowed, so that some descriptors are left for
+ * administrators. */
 static void
 gate_limits(struct gate *g)
 {
     struct rlimit rl;
     rlim_t need = par_descriptors(g->env.par);
+    rlim_t most = ((rlim_t)SES_MAX + PLC_KEPT) * SES_FDS + GATE_FDS;
 
     if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
         return;
-    if (rl.rlim_cur < need) {
-        rl.rlim_cur = rl.rlim_max < need ? rl.rlim_max : need;
-        if (setrlimit(RLIMIT_NOFILE, &rl) != 0 || rl.rlim_cur < need)
-            log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
-                     "LimitNOFILE",
-                (unsigned long long)rl.rlim_cur, (unsigned long long)need);
+    if (rl.rlim_cur < most) {
+        rl.rlim_cur = rl.rlim_max < most ? rl.rlim_max : most;
+        (void)setrlimit(RLIMIT_NOFILE, &rl);
     }
-    if (getrlimit(RLIMIT_NOFILE, &rl) == 0 &&
-        rl.rlim_cur < (rlim_t)g->ses.max * SES_FDS + GATE_FDS)
+    if (getrlimit(RLIMIT_NOFILE, &rl) != 0)
+        return;
+    if (rl.rlim_cur < need)
+        log_warn("gate: at most %llu descriptors, ipc.max_clients wants %llu; raise "
+                 "LimitNOFILE",
+            (unsigned long long)rl.rlim_cur, (unsigned long long)need);
+    if (rl.rlim_cur < (rlim_t)g->ses.max * SES_FDS + GATE_FDS)
         g->ses.max = rl.rlim_cur > GATE_FDS + SES_FDS
             ? (uint32_t)(rl.rlim_cur - GATE_FDS) / SES_FDS
             : 1;

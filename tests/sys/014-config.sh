@@ -225,3 +225,21 @@ has "$out" "384 tokens at most \(the model itself: $len\)"
 expect 0 ctl model
 has "$out" "model_len +$len"
 stop
+
+# ipc.max_clients may be raised while fdd runs, beyond the descriptors it had at its start
+(ulimit -Sn 4096) 2>/dev/null || exit 0
+ulimit -Sn 1024
+start --set model.path=null --set device.backend=null --set ipc.max_clients=10 \
+    --set ipc.connects_per_second=1000 --set ipc.handshake_timeout_ms=60000
+expect 0 ctl set ipc.max_clients=400
+expect 0 ctl set ipc.max_clients_per_user=400
+python3 -c 'import select, socket, sys, time
+poll = select.poll()
+socks = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for i in range(300)]
+for s in socks:
+    s.connect(sys.argv[1])
+    poll.register(s, select.POLLIN)
+end = [fd for fd, what in poll.poll(1500)]
+sys.exit("%d of 300 sessions are refused or closed" % len(end) if end else 0)' \
+    "$run/fdd.sock" >"$dir/sessions" 2>&1 || fail "$(cat "$dir/sessions")"
+stop
