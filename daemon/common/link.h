@@ -112,11 +112,11 @@ struct lnk_worker_state { /* the worker writes, the gate reads */
     uint32_t rsv;
     struct lnk_beat beat;
     uint64_t load_done_bytes, load_total_bytes;
-    uint32_t n_device; /* entries of device.list; 0: not chosen yet */
-    uint32_t n_rank;   /* devices of the list that compute; set before n_device */
-    uint32_t n_copy;   /* copies of the model that these ranks form; set before
+    uint32_t n_device;  /* entries of device.list; 0: not chosen yet */
+    uint32_t n_rank;    /* devices of the list that compute; set before n_device */
+    uint32_t n_copy;    /* copies of the model that these ranks form; set before
                           n_device */
-    uint32_t rsv2;
+    int32_t exec_errno; /* why its program could not be executed, or 0 */
     struct lnk_device device[LNK_MAX_DEVICES];
     char all_reduce[160]; /* how ranks sum, "": there is one rank; set before READY */
     char copies[96];      /* how copies divide prompts, "": there is one copy; set

@@ -124,7 +124,7 @@ sup_find_worker(const struct par *par, char *ret, size_t ret_bytes)
 
 /* Between fork and exec only async-signal-safe calls. */
 __attribute__((noreturn)) static void
-sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t parent)
+sup_child(struct lnk_seg *seg, char *const argv[], const int fds[SUP_N_FD], pid_t parent)
 {
     sigset_t none;
 
@@ -139,8 +139,16 @@ sup_child(const char *path, char *const argv[], const int fds[SUP_N_FD], pid_t p
         if (fl < 0 || fcntl(fds[i], F_SETFD, fl & ~FD_CLOEXEC) != 0)
             _exit(EX_OSERR);
     }
-    execv(path, argv);
-    _exit(errno == EACCES ? EX_NOPERM : EX_UNAVAILABLE);
+    execv(argv[0], argv);
+    seg->w.exec_errno = errno; /* sup_autopsy() tells it */
+    _exit(EX_CONFIG);
+}
+
+static void
+sup_fix_program(struct wrk *w)
+{
+    (void)snprintf(w->fix, sizeof(w->fix),
+        "set daemon.worker to the path of fdd-worker, or install it");
 }
 
 static int
@@ -164,8 +172,7 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
             s->env->par->daemon_worker[0] != '\0'
                 ? s->env->par->daemon_worker
                 : "looked in the folder of fdd, ../libexec/fdd and " FDD_LIBEXECDIR);
-        (void)snprintf(w->fix, sizeof(w->fix),
-            "set daemon.worker to the path of fdd-worker, or install it");
+        sup_fix_program(w);
         return rc;
     }
     for (int i = 0; i < SUP_N_FD; i++)
@@ -174,7 +181,7 @@ sup_spawn(struct sup *s, struct wrk *w, int worker_admin_fd)
     if (pid < 0)
         return -errno;
     if (pid == 0)
-        sup_child(path, argv, fds, parent);
+        sup_child(w->link.seg, argv, fds, parent);
     w->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (w->pidfd < 0 || wch_add(s->watch, w->pidfd, EPOLLIN, WCH_WRK_PID, w) != 0) {
         rc = -errno;
@@ -575,7 +582,7 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
         sup_set_state(w, WRK_NONE);
         return SUP_ENDED;
     }
-    if (w->permanent != 0)
+    if (w->permanent != 0 && w->fix[0] == '\0')
         sup_fix_text(par, s->rt, w->n_ready != 0 ? s->names : NULL, w->permanent, w->fix,
             sizeof(w->fix));
     if (w->permanent != 0 && w->n_ready == 0) {
@@ -609,6 +616,19 @@ sup_after_death(struct sup *s, struct wrk *w, int *ret_exit)
     return SUP_RESTARTS;
 }
 
+/* Its program could not be executed. */
+static void
+sup_not_executed(struct sup *s, struct wrk *w, int error)
+{
+    char path[PAR_STR_BYTES * 2];
+
+    (void)sup_find_worker(s->env->par, path, sizeof(path));
+    w->permanent = EX_CONFIG;
+    (void)snprintf(w->error, sizeof(w->error),
+        "the program %.400s cannot be executed: %s", path, strerror(error));
+    sup_fix_program(w);
+}
+
 void
 sup_autopsy(struct sup *s, struct wrk *w)
 {
@@ -619,6 +639,8 @@ sup_autopsy(struct sup *s, struct wrk *w)
     sup_describe(w, w->last_death, sizeof(w->last_death));
     memcpy(w->error, seg->w.error, sizeof(w->error));
     w->error[sizeof(w->error) - 1] = '\0';
+    if (seg->w.exec_errno != 0)
+        sup_not_executed(s, w, seg->w.exec_errno);
     memcpy(w->panic, seg->panic, sizeof(w->panic));
     w->panic[sizeof(w->panic) - 1] = '\0';
     w->panic_generation = w->generation;

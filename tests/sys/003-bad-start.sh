@@ -82,6 +82,13 @@ other=$!
 until_true 10 test -S "$dir/t" || fail "no other socket"
 try 73 "$dir/t is in use by another program; fix" --set model.path=null --set ipc.socket="$dir/t"
 kill "$other"
+# a worker that is no program of this machine
+echo text >"$dir/text"
+chmod 755 "$dir/text"
+for worker in "$dir" "$dir/text"; do
+    try 78 "the program $worker cannot be executed: .*; fix: set daemon.worker" \
+        --set model.path=null --set daemon.worker="$worker"
+done
 # the socket is busy
 start --set model.path=null --set device.backend=null
 try 73 "$run" --set model.path=null
