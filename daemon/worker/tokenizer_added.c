@@ -192,27 +192,34 @@ add_one(struct tok_ld *ld, struct tok_norm_run *run, const json_t *o)
 }
 
 int
-tok_ld_added(struct tok_ld *ld)
+tok_ld_added_enter(struct tok_ld *ld)
 {
-    size_t n = json_array_size(ld->added), i;
     struct tok_rx_run rx = { 0 };
     struct tok_norm_run run = { .rx = &rx };
+    size_t i;
     json_t *v;
+    int rc = tok_rx_run_init(&rx) ? tok_ld_no_memory(ld) : 0;
+
+    json_array_foreach(ld->added, i, v) {
+        if (rc)
+            break;
+        rc = add_one(ld, &run, v);
+    }
+    tok_norm_run_fini(&run);
+    tok_rx_run_fini(&rx);
+    return rc;
+}
+
+int
+tok_ld_added(struct tok_ld *ld)
+{
+    size_t n = json_array_size(ld->added);
     int rc;
 
     if (n > TOK_MAX_VOCAB)
         return tok_ld_err(ld, -EINVAL, "%zu added tokens, more than the %u allowed", n,
             TOK_MAX_VOCAB);
     rc = tok_ld_sets(ld, n);
-    if (!rc && tok_rx_run_init(&rx))
-        rc = tok_ld_no_memory(ld);
-    json_array_foreach(ld->added, i, v) {
-        if (rc)
-            break;
-        rc = add_one(ld, &run, v);
-    }
-    rc = rc ? rc : tok_ld_seal(ld);
-    tok_norm_run_fini(&run);
-    tok_rx_run_fini(&rx);
-    return rc;
+    rc = rc ? rc : tok_ld_added_enter(ld);
+    return rc ? rc : tok_ld_seal(ld);
 }

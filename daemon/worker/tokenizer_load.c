@@ -303,6 +303,148 @@ ld_is_rank(const char *s, size_t n)
     return i > from && (i == n || s[i] == '\n');
 }
 
+/* Reads the object in a file that may be missing: *ret is NULL then. */
+static int
+ld_object(struct tok_ld *ld, const char *file, json_t **ret)
+{
+    const char *before = ld->file;
+    struct stat st;
+    char *buf = NULL;
+    size_t n = 0;
+    int rc;
+
+    *ret = NULL;
+    if (lstat(file, &st) != 0 && errno == ENOENT)
+        return 0;
+    ld->file = file;
+    /* model_max_length is often 10^30, written as an integer */
+    rc = ld_read(ld, &buf, &n);
+    if (!rc && n > LD_MAX_REST)
+        rc = tok_ld_err(ld, -EFBIG, "%zu bytes are more than the %zu allowed", n,
+            LD_MAX_REST);
+    rc = rc ? rc : ld_parse(ld, buf, n, JSON_DECODE_INT_AS_REAL, NULL, ret);
+    free(buf);
+    ld->file = before;
+    return rc;
+}
+
+/* Whether a member of tokenizer_config.json names the token as special. */
+static bool
+ld_is_special(const json_t *config, const char *token)
+{
+    static const char *const names[] = { "bos_token", "eos_token", "unk_token",
+        "sep_token", "pad_token", "cls_token", "mask_token", "additional_special_tokens",
+        "extra_special_tokens" };
+    const json_t *v, *e;
+    size_t i, k;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        v = json_object_get(config, names[i]);
+        for (k = 0; k < (json_is_array(v) ? json_array_size(v) : 1); k++) {
+            e = json_is_array(v) ? json_array_get(v, k) : v;
+            e = json_is_object(e) ? json_object_get(e, "content") : e;
+            if (json_is_string(e) && !strcmp(json_string_value(e), token))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Appends a token as tokenizer.json lists it; takes o, NULL: out of memory. */
+static int
+ld_list_added(struct tok_ld *ld, json_t *list, json_t *o, const char *name, double id)
+{
+    const json_t *content = json_object_get(o, "content");
+    int rc = 0;
+
+    if (!o)
+        return tok_ld_no_memory(ld);
+    if (!json_is_string(content) || !json_string_length(content) || !(id >= 0) ||
+        id >= TOK_MAX_VOCAB || id != (double)(uint32_t)id)
+        rc = tok_ld_err(ld, -EINVAL,
+            "added token \"%.60s\" has no \"content\", or no id of 0 .. %u", name,
+            TOK_MAX_VOCAB - 1);
+    else if (json_object_set_new(o, "id", json_integer((json_int_t)id)) ||
+        json_array_append(list, o))
+        rc = tok_ld_no_memory(ld);
+    json_decref(o);
+    return rc;
+}
+
+/* The tokens of "added_tokens_decoder", by id. */
+static int
+ld_list_decoder(struct tok_ld *ld, json_t *from, json_t *list)
+{
+    const char *key;
+    json_t *v;
+    int rc = 0;
+
+    json_object_foreach(from, key, v) {
+        char *end;
+        double id = *key >= '0' && *key <= '9' ? strtod(key, &end) : -1;
+
+        rc = ld_list_added(ld, list, json_copy(v), key, id < 0 || *end ? -1 : id);
+        if (rc)
+            break;
+    }
+    return rc;
+}
+
+/* The tokens of added_tokens.json, by name. */
+static int
+ld_list_names(struct tok_ld *ld, json_t *from, const json_t *config, json_t *list)
+{
+    const char *key;
+    json_t *v;
+    int rc = 0;
+
+    json_object_foreach(from, key, v) {
+        bool special = ld_is_special(config, key);
+
+        rc = ld_list_added(ld, list,
+            json_pack("{s:s, s:b, s:b}", "content", key, "special", special, "normalized",
+                !special),
+            key, json_is_number(v) ? json_number_value(v) : -1);
+        if (rc)
+            break;
+    }
+    return rc;
+}
+
+/*
+ * The added tokens that tokenizer_config.json, or else added_tokens.json, lists for a
+ * tokenizer.model: an array of objects as in a tokenizer.json.
+ */
+static int
+ld_listed(struct tok_ld *ld, json_t **ret)
+{
+    const char *before = ld->file;
+    char file[PATH_MAX];
+    size_t dir = strlen(ld->config) - strlen("tokenizer_config.json");
+    json_t *config = NULL, *names = NULL, *decoder, *list = json_array();
+    int n = snprintf(file, sizeof(file), "%.*sadded_tokens.json", (int)dir, ld->config);
+    int rc = list && n > 0 ? 0 : tok_ld_no_memory(ld);
+
+    rc = rc ? rc : ld_object(ld, ld->config, &config);
+    decoder = json_object_get(config, "added_tokens_decoder");
+    if (!rc && json_is_object(decoder)) {
+        ld->file = ld->config;
+        rc = ld_list_decoder(ld, decoder, list);
+    } else if (!rc) {
+        rc = ld_object(ld, file, &names);
+        ld->file = file;
+        rc = rc ? rc : ld_list_names(ld, names, config, list);
+    }
+    ld->file = before;
+    json_decref(names);
+    json_decref(config);
+    if (rc)
+        json_decref(list);
+    else
+        *ret = list;
+    return rc;
+}
+
 static int
 ld_tokenizer(struct tok_ld *ld)
 {
@@ -313,9 +455,12 @@ ld_tokenizer(struct tok_ld *ld)
     if (rc)
         return rc;
     /* a protocol buffer begins with the tag of its first field, ranks with base64 */
-    if (n && *buf == '\n' && n > 1 && (unsigned char)buf[1] != '{' && buf[1] != '\n')
-        rc = tok_ld_sentencepiece(ld, (const uint8_t *)buf, n);
-    else if (n && ld_is_rank(buf, n))
+    if (n && *buf == '\n' && n > 1 && (unsigned char)buf[1] != '{' && buf[1] != '\n') {
+        rc = ld_listed(ld, &ld->added);
+        rc = rc ? rc : tok_ld_sentencepiece(ld, (const uint8_t *)buf, n);
+        json_decref(ld->added);
+        ld->added = NULL;
+    } else if (n && ld_is_rank(buf, n))
         rc = tok_ld_tiktoken(ld, buf, n);
     else
         rc = ld_json(ld, buf, n);
@@ -355,21 +500,9 @@ static int
 ld_config(struct tok_ld *ld)
 {
     json_t *root;
-    struct stat st;
-    char *buf = NULL;
-    size_t n = 0;
-    int rc;
+    int rc = ld_object(ld, ld->file, &root);
 
-    if (lstat(ld->file, &st) != 0 && errno == ENOENT)
-        return 0;
-    /* model_max_length is often 10^30, written as an integer */
-    rc = ld_read(ld, &buf, &n);
-    if (!rc && n > LD_MAX_REST)
-        rc = tok_ld_err(ld, -EFBIG, "%zu bytes are more than the %zu allowed", n,
-            LD_MAX_REST);
-    rc = rc ? rc : ld_parse(ld, buf, n, JSON_DECODE_INT_AS_REAL, NULL, &root);
-    free(buf);
-    if (rc)
+    if (rc || !root)
         return rc;
     rc = ld_named_token(ld, root, "bos_token", &ld->tok->bos);
     rc = rc ? rc : ld_named_token(ld, root, "eos_token", &ld->tok->eos);
@@ -434,6 +567,7 @@ tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes)
         return tok_ld_err(&ld, -ENOMEM, "out of memory");
     ld.tok->magic = TOK_MAGIC;
     ld.tok->bos = ld.tok->eos = -1;
+    ld.config = config;
     rc = ld_tokenizer(&ld);
     if (!rc) {
         ld.tokens = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;

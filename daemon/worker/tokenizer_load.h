@@ -18,6 +18,7 @@ struct tok_value {
 
 struct tok_ld {
     const char *file;   /* named in messages */
+    const char *config; /* path of tokenizer_config.json */
     const char *tokens; /* name of the file of the tokens, for other files' messages */
     char *err;
     size_t err_bytes;
@@ -89,6 +90,9 @@ int tok_ld_model(struct tok_ld *ld);
 /* Reads added_tokens and seals the vocabulary: tokenizer_added.c. */
 int tok_ld_added(struct tok_ld *ld);
 
+/* Enters added_tokens, for which the sets have room. */
+int tok_ld_added_enter(struct tok_ld *ld);
+
 /* ---- tokens as the file spells them: tokenizer_put.c ---- */
 
 /* Adds a token given by its spelling in the file. */
@@ -145,6 +149,7 @@ int tok_ld_tekken(struct tok_ld *ld, const json_t *root);
 
 int tok_ld_tiktoken(struct tok_ld *ld, const char *s, size_t n);
 
+/* ld->added has the added tokens that other files list. */
 int tok_ld_sentencepiece(struct tok_ld *ld, const uint8_t *s, size_t n);
 
 #endif

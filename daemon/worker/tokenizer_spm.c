@@ -375,6 +375,41 @@ spm_decoder(struct spm *m)
     return rc;
 }
 
+/*
+ * The added tokens that other files list. Those of pieces are entered as pieces. Where the
+ * normalizer adds a space to a text, transformers searches them before normalization.
+ */
+static int
+spm_read_added(struct spm *m)
+{
+    struct tok_ld *ld = m->ld;
+    size_t i;
+
+    ld->tok->n_ids = (uint32_t)m->n;
+    for (i = json_array_size(ld->added); i-- > 0;) {
+        json_t *o = json_array_get(ld->added, i), *content = json_object_get(o, "content");
+        size_t id = (size_t)json_integer_value(json_object_get(o, "id"));
+
+        if (id < m->n) {
+            const struct spm_piece *e = &m->e[id];
+            if (json_string_length(content) != e->n ||
+                memcmp(json_string_value(content), e->s, e->n) != 0)
+                return tok_ld_err(ld, -ENOTSUP,
+                    "piece %zu is \"%.*s\", added tokens name it \"%.60s\", which is not "
+                    "supported",
+                    id, (int)(e->n > 60 ? 60 : e->n), (const char *)e->s,
+                    json_string_value(content));
+            json_array_remove(ld->added, i);
+            continue;
+        }
+        if (m->norm->dummy_prefix && json_object_set_new(o, "normalized", json_false()))
+            return tok_ld_no_memory(ld);
+        if (id >= ld->tok->n_ids)
+            ld->tok->n_ids = (uint32_t)id + 1;
+    }
+    return 0;
+}
+
 static int
 spm_build(struct spm *m)
 {
@@ -384,13 +419,16 @@ spm_build(struct spm *m)
     int rc;
 
     tok->kind = m->model == SPM_BPE ? TOK_MODEL_CHARS : TOK_MODEL_UNIGRAM;
-    tok->n_ids = (uint32_t)m->n;
+    rc = spm_read_added(m);
+    if (rc)
+        return rc;
     tok->bpe = bpe_new(tok->n_ids, 0);
     if (!tok->bpe)
         return tok_ld_no_memory(ld);
-    rc = tok_ld_sets(ld, m->n);
+    rc = tok_ld_sets(ld, m->n + json_array_size(ld->added));
     for (i = 0; !rc && i < m->n; i++)
         rc = spm_enter(m, &m->e[i]);
+    rc = rc ? rc : tok_ld_added_enter(ld);
     if (!rc && m->unk < 0)
         rc = tok_ld_err(ld, -EINVAL, "no piece is of the type UNKNOWN");
     ld->opts = (struct bpe_opts){ .byte_fallback = m->byte_fallback,

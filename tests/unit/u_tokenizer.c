@@ -560,6 +560,71 @@ named_file(void **state)
     assert_non_null(strstr(err, "\"<|im_end|>\", which tokenizer.model does not have"));
 }
 
+#define ADDED(id, text, more) \
+    "\"" id "\":{\"content\":\"" text "\",\"normalized\":true" more "}"
+/* Regression: of a folder with a tokenizer.model, the added tokens in other files were plain
+ * text, so that a model did not see the marks of its turns. The ids are transformers'. */
+static void
+added_listed(void **state)
+{
+    static const char *const names[] = { "tokenizer.model", "tokenizer_config.json",
+        "added_tokens.json" };
+    static const char text[] = "<|im_start|>user hello<|im_end|> x<call>y <call> z";
+    static const struct {
+        const char *config, *added;
+        uint32_t ids[15];
+        size_t n;
+    } rows[] = {
+        { "{\"eos_token\":\"<|im_end|>\"}",
+            "{\"<|im_start|>\":600,\"<|im_end|>\":601,\"<call>\":602}",
+            { 600, 399, 268, 322, 286, 447, 601, 4, 494, 602, 367, 444, 602, 4, 127 }, 15 },
+        { "{\"eos_token\":\"<|im_end|>\",\"added_tokens_decoder\":{"
+          "\"0\":{\"content\":\"<unk>\"}," ADDED("600", "<|im_start|>",
+              ",\"special\":true") "," ADDED("601", "<|im_end|>",
+              ",\"special\":true,\"rstrip\":true") "," ADDED("602", "<call>",
+              ",\"lstrip\":true") "}}",
+            "{\"<|im_start|>\":7}",
+            { 600, 399, 268, 322, 286, 447, 601, 444, 494, 602, 367, 602, 4, 127 }, 14 },
+        { "{}", "{\"<call>\":1048576}", { 0 }, 0 },
+        { "{}", "{\"<call>\":5}", { 0 }, 0 },
+    };
+    char from[4096], err[512] = "";
+
+    (void)state;
+    data_path(from, sizeof(from), "spm-file-bpe", "/tokenizer.model");
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char dir[] = "/tmp/u_tokenizer.XXXXXX";
+        struct tok *tok = NULL;
+        struct tok_enc *enc;
+        const uint32_t *ids;
+        size_t n;
+        int rc;
+
+        assert_non_null(mkdtemp(dir));
+        copy_file(from, dir, names[0]);
+        put_file(dir, names[1], rows[i].config);
+        put_file(dir, names[2], rows[i].added);
+        rc = tok_load(dir, &tok, err, sizeof(err));
+        drop_files(dir, names, 3);
+        if (!rows[i].n) {
+            assert_true(rc == -EINVAL || rc == -ENOTSUP);
+            assert_non_null(strstr(err, "\"<call>\""));
+            continue;
+        }
+        if (rc)
+            fail_msg("%s", err);
+        enc = tok_enc_new(tok);
+        assert_int_equal(encode(enc, text, sizeof(text) - 1, TOK_PARSE_SPECIAL, 1), 1);
+        ids = tok_enc_ids(enc, &n);
+        assert_int_equal(n, rows[i].n);
+        assert_memory_equal(ids, rows[i].ids, n * sizeof(*ids));
+        assert_int_equal(tok_eos_id(tok), 601);
+        assert_int_equal(tok_vocab_size(tok), 603);
+        tok_enc_free(enc);
+        tok_free(tok);
+    }
+}
+
 /* A control character of the file does not get into the message. */
 static void
 control_bytes(void **state)
@@ -871,6 +936,7 @@ main(void)
         cmocka_unit_test(endless_length),
         cmocka_unit_test(empty_token),
         cmocka_unit_test(named_file),
+        cmocka_unit_test(added_listed),
         cmocka_unit_test(control_bytes),
         cmocka_unit_test(unknown_unknown),
         cmocka_unit_test(no_memory),
