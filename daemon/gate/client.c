@@ -294,10 +294,9 @@ cli_unhold_all(struct clients *k)
     return left == 0;
 }
 
-int
-cli_flush(struct clients *k)
+void
+cli_publish(struct clients *k)
 {
-    int more = cli_unhold_all(k);
     struct client *c;
 
     while ((c = TAILQ_FIRST(&k->outq)) != NULL) {
@@ -309,6 +308,14 @@ cli_flush(struct clients *k)
         fdr_publish(c->cq.p_tail, c->cq.tail);
         cli_wake(k, c);
     }
+}
+
+int
+cli_flush(struct clients *k)
+{
+    int more = cli_unhold_all(k);
+
+    cli_publish(k);
     return more;
 }
 

@@ -8,7 +8,8 @@
  * megabytes: when a client reads again, they are moved to its ring and their memory is
  * given back over many iterations.
  *
- * Output becomes visible once per loop iteration and client (cli_flush), with at most one
+ * Output becomes visible in a loop iteration once after the requests that came were read
+ * and once at the end (cli_publish, cli_flush), for each client with at most one
  * wake-up.
  *
  * cli_kill() only marks: the session ends the client at the end of the loop iteration, so
@@ -119,8 +120,9 @@ int cli_emit(struct clients *k, struct client *c, uint64_t tag, unsigned type,
     const void *payload, uint32_t len, int best_effort);
 void
 cli_error(struct clients *k, struct client *c, uint64_t tag, const struct fdp_error *e);
-/* Moves held records to the rings, publishes, wakes. Returns 1 if more can still be
- * moved. */
+/* Makes what is in the rings visible and wakes the clients. */
+void cli_publish(struct clients *k);
+/* Moves held records to the rings, then publishes. Returns 1 if more can still be moved. */
 int cli_flush(struct clients *k);
 /* Wakes one thread that sleeps on c's completion cursor; reads nothing of c's. */
 void cli_wake_thread(const struct client *c);

@@ -486,6 +486,8 @@ gate_poll(struct gate *g, uint64_t now_ns)
     g->env.now = now_ns;
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
+    /* Answers of the gate itself do not wait for what a worker sent. */
+    cli_publish(&g->clients);
     gate_phase(g, GATE_RELAY_NS);
     g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* the first may use it up */
     for (uint32_t i = 0; i < g->n_wrk; i++) {

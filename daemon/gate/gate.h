@@ -60,11 +60,11 @@ struct trc_seg;
 
 /* Time limits of an iteration's phases, from its beginning: after its limit a phase
  * begins no further piece of work. */
-#define GATE_INTAKE_NS   400000u
-#define GATE_RELAY_NS    800000u
-#define GATE_SEND_NS     1100000u
-#define GATE_TICK_END_NS 1300000u
-#define GATE_FLUSH_NS    1500000u
+#define GATE_INTAKE_NS   150000u
+#define GATE_RELAY_NS    250000u
+#define GATE_SEND_NS     350000u
+#define GATE_TICK_END_NS 450000u
+#define GATE_FLUSH_NS    550000u
 /* Time limit for handling socket events and for ending sessions, from their beginning. */
 #define GATE_PIECE_NS 50000u
 
