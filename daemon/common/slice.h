@@ -19,8 +19,9 @@
 #define SLC_NS         100000u
 #define SLC_WORKER_NS  300000u
 #define SLC_COMPUTE_NS 1000000u
-/* Longer than the kernel's default: every thread that is woken runs before one with it. */
-#define SLC_LONG_NS 20000000u
+/* Above the kernel's default, so that every thread that is woken runs before one with it;
+ * not far above, or such a thread gets no processor for long while others compute. */
+#define SLC_LONG_NS 4000000u
 
 /* Set slices of ns (0: the kernel's default) for the calling thread, and for the
  * threads and processes that it creates. 0 or -errno: -ENOSYS or -EINVAL if the kernel

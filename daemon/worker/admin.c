@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -24,7 +23,6 @@
 #include "daemon/worker/worker.h"
 
 #define ADM_QUESTION 65536
-#define ADM_NICE     10 /* answers are not worth the delay of a request's token */
 #define ADM_SNAP_NS  (2 * CLK_S)
 
 struct admin {
@@ -383,7 +381,6 @@ adm_main(void *arg)
     struct pollfd pfd[2] = { { .fd = a->stop_fd, .events = POLLIN },
         { .fd = a->w->admin_fd, .events = POLLIN } };
 
-    (void)setpriority(PRIO_PROCESS, 0, ADM_NICE); /* of this thread alone */
     (void)slc_set(SLC_LONG_NS);
     for (;;) {
         ssize_t n;

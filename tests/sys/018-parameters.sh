@@ -132,11 +132,12 @@ sched_enable_chunked_prefill() { # without: a step has room for a whole prompt
     ctl generate --batch "$dir/batch" --json >/dev/null || fail "generate"
     is "$(steps 's[0]["tokens"]')" 700 "tokens of the first step"
 }
-# Four prompts of 300 tokens come together, a step has 200: prints how many of them have
-# tokens in the same step.
+# Four prompts of 300 tokens come together, a step has 200, however long it takes: prints
+# how many of them have tokens in the same step.
 split_together() {
     start "${CPU[@]}" --set sched.max_num_batched_tokens=200 --set sched.max_num_seqs=16 \
-        --set sched.max_num_partial_prefills=4 --set sched.max_long_partial_prefills=4 "$@"
+        --set sched.max_num_partial_prefills=4 --set sched.max_long_partial_prefills=4 \
+        --set sched.itl_target_ms=0 "$@"
     prompts 300 4 >"$dir/batch"
     expect 0 ctl pause
     ctl generate --batch "$dir/batch" --json >/dev/null &
