@@ -152,7 +152,7 @@ egr_open(struct egress *g, struct req *r, int32_t done)
     r->ended = done;
     if (req_echoes(r)) {
         egr_prompt_begin(g, r);
-        egr_job_push(g, r);
+        req_append(&g->jobs, r);
     } else {
         egr_begin(g, r);
     }
@@ -245,6 +245,6 @@ egr_poll(struct egress *g, uint64_t now_ns)
 int
 egr_pending(struct egress *g)
 {
-    return g->job_head != NULL || que_recheck(g->cfg.q_eng) > 0 ||
+    return g->jobs.head != NULL || que_recheck(g->cfg.q_eng) > 0 ||
         que_recheck(g->cfg.q_ing) > 0;
 }

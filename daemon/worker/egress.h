@@ -58,8 +58,7 @@ struct egress {
     size_t buf_bytes;
     int mute; /* 1: records are written to scratch, not to the ring */
     uint64_t scratch[FDP_REC_MAX_LEN / 8];
-    struct req *job_head, *job_tail; /* requests whose long answers are being sent, in
-                                        turn */
+    struct req_list jobs; /* requests whose long answers are being sent, in turn */
     pid_t parent;
     uint64_t n_terminal; /* DONE and ERROR records sent */
 };

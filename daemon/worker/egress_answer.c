@@ -15,29 +15,6 @@
  * iterations. */
 #define EGR_JOB_SLOTS (LNK_UP_SLOTS / 8)
 
-void
-egr_job_push(struct egress *g, struct req *r)
-{
-    r->job_next = NULL;
-    if (g->job_tail != NULL)
-        g->job_tail->job_next = r;
-    else
-        g->job_head = r;
-    g->job_tail = r;
-}
-
-static struct req *
-egr_job_pop(struct egress *g)
-{
-    struct req *r = g->job_head;
-
-    g->job_head = r->job_next;
-    if (g->job_head == NULL)
-        g->job_tail = NULL;
-    r->job_next = NULL;
-    return r;
-}
-
 static void
 egr_info(struct egress *g, const struct req *r)
 {
@@ -79,7 +56,7 @@ egr_answer(struct egress *g, struct req *r)
     default:
         WRONG("an op that egress cannot answer");
     }
-    egr_job_push(g, r);
+    req_append(&g->jobs, r);
 }
 
 /* Each sends the next piece. Returns 1 if there is more. */
@@ -146,7 +123,7 @@ egr_end(struct egress *g, struct req *r, int32_t code, int32_t done)
 
     if (r->held && code == 0) {
         egr_best_begin(g, r);
-        egr_job_push(g, r);
+        req_append(&g->jobs, r);
         return;
     }
     for (int32_t i = 0; i < r->n_seq && !r->held; i++) {
@@ -192,7 +169,7 @@ egr_begin(struct egress *g, struct req *r)
     }
     r->replays = 1;
     r->job_at = 0;
-    egr_job_push(g, r);
+    req_append(&g->jobs, r);
 }
 
 /* The prompt was sent back, or PRIOR_IDS are replayed. After both the request goes to the
@@ -269,21 +246,21 @@ egr_job(struct egress *g, int idle)
     struct req *r;
     int32_t code;
 
-    if (g->job_head == NULL)
+    if (g->jobs.head == NULL)
         return 0;
     /* a replay sends nothing before its end */
-    if (!g->job_head->replays && !lnk_has_room(g->cfg.lnk, LNK_UP_SLOTS - EGR_JOB_SLOTS)) {
+    if (!g->jobs.head->replays && !lnk_has_room(g->cfg.lnk, LNK_UP_SLOTS - EGR_JOB_SLOTS)) {
         lnk_flush(g->cfg.lnk);
         if (idle)
             egr_wait_room(g);
         return 1;
     }
-    r = egr_job_pop(g);
+    r = req_first(&g->jobs);
     code = req_given_up(r, g->now_ns);
     if (code != 0)
         egr_give_up(g, r, code);
     else if (egr_piece(g, r))
-        egr_job_push(g, r);
+        req_append(&g->jobs, r);
     else
         egr_whole(g, r);
     return 1;

@@ -102,8 +102,6 @@ void egr_prompt_ids(struct egress *g, struct req *r);
 
 /* Answers an op that needs no engine, immediately or in turns. */
 void egr_answer(struct egress *g, struct req *r);
-/* Queues r, a request with a long answer, to be sent in turns; its job_at is set. */
-void egr_job_push(struct egress *g, struct req *r);
 /* Everything before the output of r is sent: begins the output, after PRIOR_IDS are
  * replayed in turns. Ends r if nothing is left to run. */
 void egr_begin(struct egress *g, struct req *r);

@@ -43,7 +43,7 @@ req_pool_init(struct req_pool *rp, uint32_t n)
     for (uint32_t i = n; i-- > 0;) {
         rp->reqs[i].magic = REQ_MAGIC;
         rp->reqs[i].idx = i;
-        rp->reqs[i].ing_next = rp->free;
+        rp->reqs[i].next = rp->free;
         rp->free = &rp->reqs[i];
     }
     return 0;
@@ -99,9 +99,9 @@ req_get(struct req_pool *rp, uint64_t id)
 
     if (r == NULL)
         return NULL;
-    rp->free = r->ing_next;
+    rp->free = r->next;
     rp->n_free--;
-    r->ing_next = NULL;
+    r->next = NULL;
     r->serial++;
     r->id = id;
     r->order = rp->order++;
@@ -135,7 +135,7 @@ req_put(struct req_pool *rp, struct req *r)
         hole = h;
     }
     req_clear(r);
-    r->ing_next = rp->free;
+    r->next = rp->free;
     rp->free = r;
     rp->n_free++;
 }

@@ -142,8 +142,9 @@ struct req {
     struct seq *seqs;                 /* [n_seq] */
     struct req_choice *choices;       /* [n_seq] */
     void *body;                       /* the allocation that holds seqs and choices */
+    /* -- the stage that has it ------------------------------------------------- */
+    struct req *next; /* in the free list, or in a struct req_list of that stage */
     /* -- ingress ------------------------------------------------------------- */
-    struct req *ing_next; /* next in the free list or in the list of texts in progress */
     unsigned char *blob;
     uint32_t blob_got;
     const char *text; /* in blob */
@@ -177,7 +178,6 @@ struct req {
     uint8_t replays;   /* PRIOR_IDS are being replayed, job_at of them so far, or were */
     uint8_t looked_at; /* each token is examined on its own: egr_looks_at_each() */
     int32_t ended;     /* FDK_DONE_* of a request that ends without running */
-    struct req *job_next;
 };
 
 /* The stage that has the request, as far as ingress knows. */
@@ -217,18 +217,18 @@ int req_make_seqs(struct req *r);
 /* Hash up to max_blocks more blocks of ids. Returns 1 when all are hashed. */
 int req_hash_step(struct req *r, const struct pfx_key *key, int32_t max_blocks);
 
-/* ---- lists of requests in progress: ingress and encode ------------------------------- */
+/* ---- lists of requests in progress, in turn: ingress, encode, egress ------------------ */
 
 struct req_list {
-    struct req *head, *tail; /* by ing_next */
+    struct req *head, *tail; /* by req.next */
 };
 
 static inline void
 req_append(struct req_list *l, struct req *r)
 {
-    r->ing_next = NULL;
+    r->next = NULL;
     if (l->tail != NULL)
-        l->tail->ing_next = r;
+        l->tail->next = r;
     else
         l->head = r;
     l->tail = r;
@@ -240,10 +240,10 @@ req_first(struct req_list *l)
 {
     struct req *r = l->head;
 
-    l->head = r->ing_next;
+    l->head = r->next;
     if (l->head == NULL)
         l->tail = NULL;
-    r->ing_next = NULL;
+    r->next = NULL;
     return r;
 }
 
