@@ -39,10 +39,10 @@ struct tok_enc;
  * Loads a tokenizer. path names tokenizer.json or the directory that holds it;
  * tokenizer_config.json in the same folder gives the bos and eos tokens and may be
  * missing. For a tokenizer.model its "added_tokens_decoder", or else added_tokens.json,
- * lists further tokens. On success *ret is the tokenizer; free it with tok_free(). Otherwise *ret is
- * unchanged, err holds one line that names the file, the offending element and what
- * would be accepted, and the result is -ENOENT, -EACCES or another error of open(),
- * -EFBIG, -EINVAL, -ENOTSUP or -ENOMEM.
+ * lists further tokens. On success *ret is the tokenizer; free it with tok_free().
+ * Otherwise *ret is unchanged, err holds one line that names the file, the offending
+ * element and what would be accepted, and the result is -ENOENT, -EACCES or another error
+ * of open(), -EFBIG, -EINVAL, -ENOTSUP or -ENOMEM.
  */
 int tok_load(const char *path, struct tok **ret, char *err, size_t err_bytes);
 
