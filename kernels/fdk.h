@@ -133,7 +133,19 @@ struct fdk_out {
     int32_t pos;    /* absolute position of the token to be chosen */
     int32_t rules;  /* FDK_OUT_SAMPLE: index + 1 of the row's entry in the pool of
                                   rules; 0: none */
+    int32_t n_bias, bias, allowed; /* as in this entry, so that a device can load its lists
+                                  before it has the entry */
 };
+
+/* Lets o refer to entry `at` of the pool of rules, which has the lists of e. */
+static inline void
+fdk_out_rules(struct fdk_out *o, int32_t at, const struct fdk_rules *e)
+{
+    o->rules = at + 1;
+    o->n_bias = e->n_bias;
+    o->bias = e->bias;
+    o->allowed = e->allowed;
+}
 
 /* Row state: the sampling parameters of a running sequence, and the state that the device
  * keeps between steps. Indexed by state slot. */

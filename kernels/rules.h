@@ -65,13 +65,18 @@ fdk_reason_took(int32_t open_id, int32_t close_id, int32_t token, int32_t *in, i
         *in = 1;
 }
 
-/* Updates the rules for the token at position pos. */
+/* Updates the rules for the token at position pos. now: r, or a copy of it that is faster
+ * to read. */
 FDK_BOTH void
-fdk_rules_took(struct fdk_rules *r, int32_t pos, int32_t token)
+fdk_rules_took(struct fdk_rules *r, const struct fdk_rules *now, int32_t pos, int32_t token)
 {
+    int32_t in = now->in_reason, n = now->n_reason;
     r->recent[pos % FDK_MAX_BAN_LEN] = token;
-    if (r->max_reason >= 0)
-        fdk_reason_took(r->open_id, r->close_id, token, &r->in_reason, &r->n_reason);
+    if (now->max_reason < 0)
+        return;
+    fdk_reason_took(now->open_id, now->close_id, token, &in, &n);
+    r->in_reason = in;
+    r->n_reason = n;
 }
 
 /* The one id that may come next; -1: no id is forced. */

@@ -9,6 +9,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/worker/rules.h"
 #include "daemon/worker/sampler.h"
 
 #define BAT_ALIGN 64
@@ -204,14 +205,17 @@ bat_outs(struct bat_rec *rec, const struct bat_at *a, const struct sch_row *row,
     if (s->req->rules != NULL && row->sample && smp_n_top(s->req) >= 0 &&
         smp_n_chosen(s->req) > 0)
         rec->chosen = 1;
-    if (row->sample)
-        bat_add_out(rec, a, s,
-            (struct fdk_out){ .tok = t0 + row->q_len - 1,
-                .row = r,
-                .kind = FDK_OUT_SAMPLE,
-                .pos = row->first + row->q_len,
-                .n_top = smp_n_top(s->req),
-                .rules = s->req->rules != NULL ? s->penalty + 1 : 0 });
+    if (row->sample) {
+        struct fdk_out out = { .tok = t0 + row->q_len - 1,
+            .row = r,
+            .kind = FDK_OUT_SAMPLE,
+            .pos = row->first + row->q_len,
+            .n_top = smp_n_top(s->req) };
+
+        if (s->req->rules != NULL)
+            fdk_out_rules(&out, s->penalty, (const void *)s->req->rules->words);
+        bat_add_out(rec, a, s, out);
+    }
 }
 
 static void

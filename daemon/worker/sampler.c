@@ -73,7 +73,7 @@ smp_rules(const struct seq *s, int32_t *entry)
     for (; p < r->n_prompt; p++)
         head->recent[p % FDK_MAX_BAN_LEN] = (int32_t)r->ids[p];
     for (p = r->n_prompt; p < s->n_tok; p++)
-        fdk_rules_took(head, p, (int32_t)req_token(s, p));
+        fdk_rules_took(head, head, p, (int32_t)req_token(s, p));
     return r->rules->n_words;
 }
 

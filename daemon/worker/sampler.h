@@ -16,7 +16,7 @@ void smp_row(const struct seq *s, struct fdk_row *ret);
  * fdk_sample_args. */
 void smp_counts(const struct seq *s, int32_t vocab, uint16_t *row);
 /* Write the sequence's entry of the pool of rules for the same tokens; returns its
- * 32-bit words. */
+ * length in int32_t. */
 int32_t smp_rules(const struct seq *s, int32_t *entry);
 /* Does the request need penalty counts? Only a request with rules may do without. */
 int smp_counted(const struct req *r);

@@ -78,9 +78,10 @@ sample_commit(const struct fdk_sample_args *a, const struct fdk_out *out,
     struct fdk_row *st, int32_t token, struct fdk_result *r)
 {
     uint16_t *counts = row_counts(a, st);
-    int32_t *rules = sample_rules(a, out), done = FDK_DONE_NO;
+    struct fdk_rules *rules = (void *)sample_rules(a, out);
+    int32_t done = FDK_DONE_NO;
     if (rules != NULL)
-        fdk_rules_took((struct fdk_rules *)(void *)rules, st->len, token);
+        fdk_rules_took(rules, rules, st->len, token);
     st->last_token = token;
     st->len++;
     for (int i = 0; i < st->n_stop && i < FDK_MAX_STOP_IDS; i++)

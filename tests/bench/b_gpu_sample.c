@@ -30,6 +30,7 @@ static struct fdk_row *rows;
 static int32_t *rules; /* (R_MAX, fdk_rules_words) */
 static struct step *step;
 static struct fdk_result *results;
+static struct fdk_rules head; /* of every entry */
 
 static const struct kind {
     const char *name;
@@ -150,6 +151,7 @@ fill_rules(int32_t V, int which)
         for (int32_t i = 0; i < N_BAN; i++)
             e[at + N_BAN + 1 + i] = (int32_t)((int64_t)i * V / N_BAN);
     }
+    head = *r;
     for (size_t i = 0; i < R_MAX; i++)
         gb_upload(rules + i * words, e, words * 4);
     free(e);
@@ -169,10 +171,9 @@ states(const struct kind *k, int32_t R)
         h[i].penalty = k->counts ? i : -1;
         h[i].repetition = k->counts ? k->row.repetition : 1;
         s.state[i] = i;
-        s.out[i] = (struct fdk_out){ .row = i,
-            .n_top = k->n_top,
-            .pos = 100 + i,
-            .rules = k->rules != 0 ? i + 1 : 0 };
+        s.out[i] = (struct fdk_out){ .row = i, .n_top = k->n_top, .pos = 100 + i };
+        if (k->rules != 0)
+            fdk_out_rules(&s.out[i], i, &head);
     }
     gb_upload(rows, h, sizeof(h));
     gb_upload(step, &s, sizeof(s));

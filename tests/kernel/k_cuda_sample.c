@@ -399,6 +399,12 @@ random_rules(int32_t *e, int len, int left)
 }
 
 static void
+out_rules(struct fdk_out *o, int32_t at)
+{
+    fdk_out_rules(o, at, (const void *)(in.rules + (size_t)at * fdk_rules_words(in.V)));
+}
+
+static void
 rules_equal_the_cpu(void **state)
 {
     (void)state;
@@ -423,7 +429,7 @@ rules_equal_the_cpu(void **state)
         }
         for (int o = 0; o < K_MAX_ROW; o++)
             if (in.s.state[in.s.out[o].row] < MAX_POOL)
-                in.s.out[o].rules = in.s.state[in.s.out[o].row] + 1;
+                out_rules(&in.s.out[o], in.s.state[in.s.out[o].row]);
         compare();
         draw_free();
     }

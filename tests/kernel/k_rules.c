@@ -123,7 +123,7 @@ put_entry(struct bench *b, int row)
     for (int p = 0; p < b->rows[row].len; p++)
         h->recent[p % FDK_MAX_BAN_LEN] = b->tok[row][p];
     assert_true((size_t)at <= fdk_rules_words(b->V));
-    b->s.out[row].rules = row + 1;
+    fdk_out_rules(&b->s.out[row], row, h);
 }
 
 static void

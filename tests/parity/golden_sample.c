@@ -208,8 +208,6 @@ sample(enum kind kind, int R, int V)
         s.out[i].kind = kind == SCORES ? FDK_OUT_SCORE : FDK_OUT_SAMPLE;
         s.out[i].target = go_int(0, V - 1);
         s.out[i].n_top = i % 3 == 0 ? -1 : (i * 7) % (FDK_MAX_LOGPROBS + 1);
-        if (kind >= BIAS && kind <= REASONING && i < POOL)
-            s.out[i].rules = 1 + (i + 3) % POOL;
     }
     for (int i = 0; i < R; i++)
         row_parameters(&state[s.state[i]], kind, i, V);
@@ -217,6 +215,11 @@ sample(enum kind kind, int R, int V)
         count_ids(V);
     if (kind >= BIAS && kind <= REASONING)
         make_rules(kind, V);
+    for (int i = 0; i < R && i < POOL && rules != NULL; i++) {
+        const int at = (i + 3) % POOL;
+        fdk_out_rules(&s.out[i], at,
+            (const void *)(rules + (size_t)at * fdk_rules_words(V)));
+    }
     logits = make_logits(kind, (size_t)R * (size_t)V);
     go_copy(logits, (size_t)R * (size_t)V * 4);
     free(logits);

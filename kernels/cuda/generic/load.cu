@@ -114,12 +114,12 @@ team_max(uint32_t x)
     x = __reduce_max_sync(0xffffffffu, x);
     if (LANES == 32)
         return x;
-    __shared__ uint32_t part[LANES / 32];
+    __shared__ uint32_t most[LANES / 32];
     if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = x;
+        most[threadIdx.x / 32] = x;
     __syncthreads();
     for (int i = 0; i < LANES / 32; i++)
-        x = max(x, part[i]);
+        x = max(x, most[i]);
     return x;
 }
 

@@ -160,7 +160,7 @@ commit(const struct fdk_sample_args &a, struct shared &s, struct fdk_row *st,
     st->done = done;
     s.res.done = done;
     if (r.rules != NULL)
-        fdk_rules_took((struct fdk_rules *)r.rules, s.st.len, token);
+        fdk_rules_took((struct fdk_rules *)r.rules, &s.rules, s.st.len, token);
     if (r.counts != NULL) {
         uint16_t *c = a.counts + (size_t)s.st.penalty * (size_t)a.V + token;
         if ((*c & 0x7fff) < 0x7fff)
@@ -244,43 +244,49 @@ part_of(struct part &p, int V)
     p.n_quad = quads - from < share ? quads - from : share;
 }
 
-/* For a row with rules: loads their lists ahead, if they can be applied to the logits
- * while these are loaded. Waits only for the head of the row's entry. Returns 0 if
- * logprobs need the raw logits or there is nothing to apply. */
+/* For a row with rules: loads their lists. Returns 0 if logprobs need the raw logits: then
+ * prepare() applies the rules. */
 static __device__ __forceinline__ int
 ask_rules(struct shared &s, const struct part &p, const struct row &r,
     const struct fdk_out &out)
 {
-    const struct fdk_rules *h = (const struct fdk_rules *)r.rules;
-    if (out.n_top >= 0 || !fdk_rules_active(h))
+    if (out.n_top >= 0)
         return 0;
-    ask_biases(s, r.rules + h->bias, h->n_bias);
-    if (h->allowed != 0)
-        ask_allowed(s, p, r.rules + h->allowed);
+    ask_biases(s, r.rules + out.bias, out.n_bias);
+    if (out.allowed != 0)
+        ask_allowed(s, p, r.rules + out.allowed);
     return 1;
 }
 
-/* load_rest() of a row whose rules are applied at the same time. *ret_key: key of the
- * largest logit that the thread has changed. */
-static __device__ int
-load_by_rules(struct shared &s, struct part &p, const struct row &r, int q, float4 v[4],
-    struct seen &t, u64 *ret_key)
+/* Stores the head of the row's entry, which rank 0 of any block may change after this. */
+static __device__ __forceinline__ void
+keep_rules(struct shared &s, uint32_t head)
 {
-    int mask = masks_stops(s.st), bad;
-    if (s.rules.allowed != 0) {
-        see_first(s, p, t, true);
-        bad = load_rest<1>(s, p, r, q, v, t);
-    } else {
-        see_first(s, p, t, false);
-        bad = load_rest<0>(s, p, r, q, v, t);
+    if (threadIdx.x < FDK_RULES_HEAD)
+        ((uint32_t *)&s.rules)[threadIdx.x] = head;
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+}
+
+/* Applies the rules of a row to its loaded logits, for a greedy row as far as its choice
+ * needs them. Returns the key of the largest logit that the thread has changed, or of its
+ * largest one. masked: the logits were masked while they were loaded, after keep_rules(). */
+static __device__ u64
+apply_rules(struct shared &s, const struct part &p, const struct row &r, int masked,
+    struct seen &t)
+{
+    int mask = masks_stops(s.st), some = s.rules.n_bias > 0 || s.rules.n_ban > 0 || mask;
+    if (some) {
+        if (masked)
+            __syncthreads();
+        change_some<1>(s, p, r, mask);
+        __syncthreads();
     }
-    if (s.rules.n_bias == 0 && s.rules.n_ban == 0 && !mask)
-        return bad;
-    __syncthreads();
-    change_some<1>(s, p, r, mask);
-    __syncthreads();
-    *ret_key = see_changed(s, p, t);
-    return bad;
+    if (s.st.temperature > 0)
+        return some ? see_changed(s, p, t) : 0;
+    u64 key = best_allowed(s, p, t);
+    t.quad = -1;
+    return key;
 }
 
 static __global__ void __launch_bounds__(S_THREADS, 2)
@@ -306,13 +312,13 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
     }
     float4 v[4];
     fetch(p, r.raw, a.V, i, v);
+    const struct fdk_out out = b.out[o];
     if (o >= *b.n_out) {
         cluster_wait();
         return;
     }
     if (i == 0 && (a.V | a.ldl) % 4 == 0 && at + S_AHEAD < a.R && o + S_AHEAD < *b.n_out)
         ask_ahead(r.raw + (size_t)S_AHEAD * (size_t)a.ldl + p.first, p.n_quad);
-    const struct fdk_out out = b.out[o];
     struct fdk_row *st = &a.state[b.state[out.row]];
     uint32_t word = i < ROW_WORDS ? ((const uint32_t *)st)[i] : 0, head = 0;
     r.pos = out.pos;
@@ -323,30 +329,26 @@ sample_kernel(struct fdk_sample_args a, struct fdk_batch b)
         r.ready = ask_rules(s, p, r, out);
     }
     struct seen t = { -INFINITY, INFINITY, -1 };
-    int bad = r.rules != NULL ? keep_fetched<-1>(p, a.V, i, v, NULL, t) :
-        keep_fetched<0>(p, a.V, i, v, NULL, t);
+    int bad = keep_fetched<0>(p, a.V, i, v, NULL, t);
     /* overlaps with the wait for the row's state */
     fetch(p, r.raw, a.V, i + 4 * S_THREADS, v);
     if (i < RESULT_WORDS)
         ((uint32_t *)&s.res)[i] = 0;
     if (i < ROW_WORDS)
         ((uint32_t *)&s.st)[i] = word;
-    if (r.rules != NULL) {       /* before rank 0 of any block may change them */
-        if (i < FDK_RULES_HEAD)
-            ((uint32_t *)&s.rules)[i] = head;
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        __syncthreads();
-        /* penalties are applied between biases and masks */
-        r.ready = r.ready && (a.counts == NULL || penalty < 0);
-    }
-    u64 changed = 0;
-    if (r.ready) {
-        bad |= load_by_rules(s, p, r, i + 4 * S_THREADS, v, t, &changed);
+    /* penalties are applied between biases and masks */
+    r.ready = r.ready && (a.counts == NULL || penalty < 0);
+    const int masked = r.ready && out.allowed != 0 && st->temperature > 0;
+    if (masked) {
+        keep_rules(s, head);
+        mask_first(s, p, t);
+        bad |= load_rest<1>(s, p, r, i + 4 * S_THREADS, v, t);
     } else {
-        if (r.rules != NULL)
-            see_first(s, p, t, false);
         bad |= load_rest<0>(s, p, r, i + 4 * S_THREADS, v, t);
+        if (r.rules != NULL)
+            keep_rules(s, head);
     }
+    const u64 changed = r.ready ? apply_rules(s, p, r, masked, t) : 0;
     cluster_wait();
     struct span sp = span_seen(s, p, t, changed, bad);
     if (i == 0) {

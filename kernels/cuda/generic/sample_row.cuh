@@ -44,15 +44,22 @@ see_least(struct seen &t, const float4 &v, int masked)
         t.min = fminf(t.min, masked && !(nth(v, j) > -INFINITY) ? INFINITY : nth(v, j));
 }
 
+/* The key of the largest of a quad's logits. id: of the first. */
+static __device__ __forceinline__ u64
+quad_key(const float4 &v, int id)
+{
+    float m = most_of(v);
+    int j = v.x == m ? 0 : v.y == m ? 1 : v.z == m ? 2 : 3;
+    return key_of(m, id + j);
+}
+
 /* Combines the span of all threads. Each thread reads only quads that it wrote itself.
  * key: of the largest logit that it has changed in quads of other threads. */
 static __device__ struct span
 span_seen(struct shared &s, struct part &p, const struct seen &t, u64 key, int bad)
 {
     if (t.quad >= 0) {
-        float4 v = p.x[t.quad];
-        int j = v.x == t.max ? 0 : v.y == t.max ? 1 : v.z == t.max ? 2 : 3;
-        u64 own = key_of(t.max, p.first + 4 * t.quad + j);
+        u64 own = quad_key(p.x[t.quad], p.first + 4 * t.quad);
         key = own > key ? own : key;
     }
     return span_of_row(s, p, bad ? BAD : key, bits_of(t.min));
@@ -132,8 +139,8 @@ allowed_quad(uint32_t bits, float4 v)
     return v;
 }
 
-/* Stores the quads of fetch() in shared memory; MASK > 0: masked by bits; MASK < 0: the
- * mask is applied later. Returns whether a logit is not finite. */
+/* Stores the quads of fetch() in shared memory, with MASK masked by bits. Returns whether a
+ * logit is not finite. */
 template<int MASK>
 static __device__ __forceinline__ int
 keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32_t bits[4],
@@ -147,10 +154,9 @@ keep_fetched(const struct part &p, int V, int q, const float4 v[4], const uint32
             break;
         bad |= is_bad(v[j].x) | (is_bad(v[j].y) & id + 1 < V) |
             (is_bad(v[j].z) & id + 2 < V) | (is_bad(v[j].w) & id + 3 < V);
-        float4 x = MASK > 0 ? allowed_quad(bits[j], v[j]) : v[j];
+        float4 x = MASK ? allowed_quad(bits[j], v[j]) : v[j];
         see_least(t, v[j], V % 4 != 0);
-        if (MASK >= 0)
-            see_most(t, x, q);
+        see_most(t, x, q);
         p.x[q] = x;
     }
     return bad;
@@ -175,22 +181,20 @@ load_rest(const struct shared &s, const struct part &p, const struct row &r, int
     return bad;
 }
 
-/* Applies the mask, if any, to a thread's first four quads, which were stored without
- * it. */
+/* Applies the mask to a thread's first four quads, which were stored without it. */
 static __device__ __forceinline__ void
-see_first(const struct shared &s, const struct part &p, struct seen &t, bool mask)
+mask_first(const struct shared &s, const struct part &p, struct seen &t)
 {
-    uint32_t bits[4] = { S_ALL, S_ALL, S_ALL, S_ALL };
-    if (mask)
-        get_allowed(s, p, (int)threadIdx.x, bits);
+    uint32_t bits[4];
+    get_allowed(s, p, (int)threadIdx.x, bits);
+    t.max = -INFINITY;
+    t.quad = -1;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         int q = (int)threadIdx.x + j * S_THREADS;
         if (q >= p.n_quad)
             break;
-        float4 x = p.x[q];
-        if (mask)
-            p.x[q] = x = allowed_quad(bits[j], x);
+        float4 x = p.x[q] = allowed_quad(bits[j], p.x[q]);
         see_most(t, x, q);
     }
 }
@@ -299,6 +303,52 @@ see_changed(const struct shared &s, const struct part &p, struct seen &t)
         u64 now = key_of(x[at], id);
         key = now > key ? now : key;
         t.min = fminf(t.min, x[at]);
+    }
+    return key;
+}
+
+/* Quad q with the mask applied, if the row has one. */
+static __device__ __forceinline__ float4
+quad_by_mask(const struct shared &s, const struct part &p, int q)
+{
+    const uint32_t *allowed = (const uint32_t *)s.merged - p.first / 32;
+    int id = p.first + 4 * q;
+    return s.rules.allowed != 0 ? allowed_quad(allowed[id / 32] >> id % 32, p.x[q]) : p.x[q];
+}
+
+/* After change_some(): the key of a thread's largest logit that is allowed, or a smaller
+ * one if another thread of the warp has a larger one. t: as without rules. */
+static __device__ u64
+best_allowed(const struct shared &s, const struct part &p, const struct seen &t)
+{
+    u64 key = 0;
+    for (int i = (int)threadIdx.x; i < s.rules.n_bias; i += S_THREADS) {
+        int id = (int)s.hist.lo[i], at = place_of(p, id);
+        if (at >= 0) {
+            u64 now = key_of(nth(quad_by_mask(s, p, at / 4), at % 4), id);
+            key = now > key ? now : key;
+        }
+    }
+    int same = 0;
+    if (t.quad >= 0) {
+        float4 v = quad_by_mask(s, p, t.quad);
+        if ((same = most_of(v) == t.max)) {
+            u64 own = quad_key(v, p.first + 4 * t.quad);
+            key = own > key ? own : key;
+        }
+    }
+    /* If rules changed a thread's largest logit, its others, except those that a bias raised,
+     * are at most as large. They matter only if no other thread has a larger one. */
+    static_assert(S_LOGITS / sizeof(float4) / S_THREADS <= 32, "one each");
+    u64 sure = warp_most(key);
+    int lost = t.quad >= 0 && !same && t.max >= logit_of(sure);
+    for (uint32_t who = __ballot_sync(S_ALL, lost); who != 0; who &= who - 1) {
+        int q = (int)threadIdx.x / 32 * 32 + __ffs((int)who) - 1 +
+            (int)threadIdx.x % 32 * S_THREADS;
+        if (q < p.n_quad) {
+            u64 now = quad_key(quad_by_mask(s, p, q), p.first + 4 * q);
+            key = now > key ? now : key;
+        }
     }
     return key;
 }
