@@ -327,7 +327,7 @@ maps_make(struct mega_maps *maps, const struct fdk_op *op, int layers)
         const struct layer_ops y = layer_ops_of(op + i / MEGA_PRODUCTS * layer_step(op));
         const struct fdk_gemm_args *a = &y.o[product[i % MEGA_PRODUCTS]]->gemm;
         rc = mega_maps_make(&maps[i], a->w, a->w_scale, a->N, a->K, (int)a->w_dtype,
-            scaled(a));
+            scaled(a), i % MEGA_PRODUCTS == MEGA_GU ? 8 : 16);
     }
     return rc;
 }

@@ -42,9 +42,9 @@
 enum mega_product { MEGA_QKV, MEGA_O, MEGA_GU, MEGA_DOWN, MEGA_PRODUCTS };
 
 struct mega_matrix {             /* w (N, K), as fdk_gemm_args has it */
-    const void *map;             /* tensor map on the device: w in tiles of 16 rows and
-                                    MEGA_WARPS times 128 bytes */
-    const void *scale_map;       /* tensor map of the scales, 16 rows */
+    const void *map;             /* tensor map on the device: w in tiles of 16 rows (gate
+                                    and up: 8) and MEGA_WARPS times 128 bytes */
+    const void *scale_map;       /* tensor map of the scales of these rows */
     const float *scale, *bias;   /* per row; NULL: none */
 };
 
@@ -133,10 +133,10 @@ mega_vector_words(int n)
     return (n / 8 + 31) / 32 * 128;
 }
 
-/* Makes the maps of w (N, K); scaled: 128 elements share a scale. Returns 0 or
- * -ENOTSUP. */
+/* Makes the maps of w (N, K) in tiles of `rows` rows; scaled: 128 elements share a scale.
+ * Returns 0 or -ENOTSUP. */
 int mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
-    int type, int scaled);
+    int type, int scaled, int rows);
 /* Launches the list on n_block multiprocessors, each with one block of it and no
  * other. */
 cudaError_t mega_launch(const struct mega_list *l, int n_block, cudaStream_t s);

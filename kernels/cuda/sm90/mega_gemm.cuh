@@ -61,6 +61,7 @@ x_registers(int type)
  */
 struct gemm_lane {
     uint32_t w;                  /* row g of this warp's chunk in stage 0 */
+    uint32_t below;              /* bytes from there to row g + 8 */
     uint32_t x;
     const float *unit;           /* x_units() */
     int step;                    /* bytes of x from chunk to chunk; 0: x is zero */
@@ -71,13 +72,14 @@ struct gemm_lane {
 
 template<int W>
 static __device__ __forceinline__ struct gemm_lane
-lane_of(const struct mega_ring *r, const unsigned char *x, int K)
+lane_of(const struct mega_ring *r, const unsigned char *x, int K, int gated)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     struct gemm_lane ln;
     ln.g = lane / 4;
     ln.t = lane % 4;
-    ln.w = cu_smem(r->w) + (uint32_t)(warp * CHUNK + ln.g * 128);
+    ln.w = cu_smem(r->w) + (uint32_t)(warp * (gated ? CHUNK / 2 : CHUNK) + ln.g * 128);
+    ln.below = gated ? HALF / 2 : CHUNK / 2;
     ln.unit = x_units<W>(x, K);
     ln.step = 32 * x_registers(W) / 2;
     ln.x = cu_smem(x) + (uint32_t)(ln.t * 4 * x_registers(W));
@@ -137,7 +139,7 @@ w_load(struct w_chunk<W> &w, const struct gemm_lane &ln, const struct mega_ring 
     for (int u = 0; u < 2; u++) {
         const uint32_t piece = (uint32_t)(((2 * ln.t + u) ^ ln.g) * 16);
         quant_take<16>(w.v0[u], at + piece);
-        quant_take<16>(w.v1[u], at + piece + 1024);
+        quant_take<16>(w.v1[u], at + piece + ln.below);
     }
     if (W == FDK_I4) {
         n = 2 * n + ln.t / 2;
@@ -217,9 +219,9 @@ sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
 template<int W>
 static __device__ __forceinline__ void
 groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
-    ring_at &at, int two, int scaled, int chunks)
+    ring_at &at, int two, int gated, int scaled, int chunks)
 {
-    const int warp = (int)threadIdx.x / 32;
+    const int warp = (int)threadIdx.x / 32, step = gated ? 2 * MEGA_WARPS : MEGA_WARPS;
     float acc[2][2] = {};
     for (int c = warp;;) {
         if (c < chunks) {
@@ -227,12 +229,17 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
             struct w_chunk<W> w[2];
             x_load<W>(x, ln, c);
             w_load<W>(w[0], ln, r, at.slot, 0, scaled);
-            w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* unused if there is one group */
+            w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* unused if there is one half */
             chunk_add<W>(acc[0], w[0], x, ln);
-            chunk_add<W>(acc[1], w[1], x, ln);
+            if (!gated) {
+                chunk_add<W>(acc[1], w[1], x, ln);
+            } else if (c + MEGA_WARPS < chunks) {
+                x_load<W>(x, ln, c + MEGA_WARPS);
+                chunk_add<W>(acc[0], w[1], x, ln);
+            }
         }
         ring_leave(r, at);
-        c += MEGA_WARPS;
+        c += step;
         if (c >= chunks + warp)
             break;
         cu_bar_wait(cu_smem(&r->full[at.slot]), at.parity);
@@ -264,11 +271,11 @@ result_put(const struct gemm_to &to, int n, uint32_t two)
 }
 
 /* PUT threads add the warps' sums of ROUND row groups: thread i has row i % 16 of row
- * group i / 16, which is row n of w. With gate and up, the row of up is 16 lanes after
- * its row of gate. */
+ * group i / 16, which is row n of w. With gate and up, the row of up is 8 lanes after its row of
+ * gate. */
 template<bool RANKS>
 static __device__ __forceinline__ void
-round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, float bias,
+round_put(const float *sums, int i, int gated, int n_group, int n, float scale, float bias,
     const struct gemm_to &to)
 {
     float v[MEGA_WARPS];
@@ -279,12 +286,12 @@ round_put(const float *sums, int i, int pairs, int n_group, int n, float scale, 
     for (int k = 1; k < MEGA_WARPS; k++)
         v[0] += v[k];
     float y = v[0] * scale + bias;
-    if (pairs) {
-        float up = cu_round_bf16(__shfl_down_sync(0xffffffffu, y, 16));
+    if (gated) {
+        float up = cu_round_bf16(__shfl_down_sync(0xffffffffu, y, 8));
         y = cu_silu_mul_bf16(cu_round_bf16(y), up);
     }
     float other = __shfl_down_sync(0xffffffffu, y, 1);
-    if (i / 16 < n_group && i % 2 == 0 && (!pairs || i / 16 % 2 == 0))
+    if (i / 16 < n_group && i % 2 == 0 && (!gated || i % 16 < 8))
         result_put<RANKS>(to, n, pack<__nv_bfloat16>(y, other));
 }
 
@@ -300,14 +307,14 @@ in_register(int v)
 /* turn: which half of sums is used next, and which threads add its sums. */
 template<int W, bool RANKS>
 static __device__ __forceinline__ void
-mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int pairs,
+mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int gated,
     struct mega_ring *r, ring_at &at, const unsigned char *x,
     float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
     const int K = in_register(shape.K), scaled = in_register(shape.scaled);
     const int chunks = in_register(K / mega_chunk(W));
-    const struct gemm_lane ln = lane_of<W>(r, x, K);
-    int more = (int)blockIdx.x < shape.N / (pairs ? 32 : 16);
+    const struct gemm_lane ln = lane_of<W>(r, x, K, gated);
+    int more = (int)blockIdx.x < shape.N / 16;
 #pragma unroll 1
     while (more) {
         const int mine = (int)threadIdx.x - turn * (MEGA_THREADS - PUT);
@@ -319,17 +326,19 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, in
             const struct ring_what what = r->what[at.slot];
             const int two = what.group[1] >= 0, half = mine >> 4;
             if (half == i || (two && half == i + 1)) {
-                n = (half == i ? what.group[0] : what.group[1]) * 16 + mine % 16;
+                const int group = half == i ? what.group[0] : what.group[1];
+                n = !gated ? group * 16 + mine % 16 : group * 8 + mine % 8 +
+                    (mine % 16 < 8 ? 0 : shape.N / 2);
                 scale = m.scale != NULL ? __ldg(m.scale + n) : 1;
                 bias = m.bias != NULL ? __ldg(m.bias + n) : 0;
             }
-            groups_sums<W>(sums[turn] + i * SUMS, ln, r, at, two, scaled, chunks);
+            groups_sums<W>(sums[turn] + i * SUMS, ln, r, at, two, gated, scaled, chunks);
             more = what.more;
             i += 1 + two;
         } while (i < ROUND && more);
         mega_sync();
         if (mine >= 0 && mine < PUT)
-            round_put<RANKS>(sums[turn], mine, pairs, i, n, scale, bias, to);
+            round_put<RANKS>(sums[turn], mine, gated, i, n, scale, bias, to);
         turn ^= 1;
     }
 }

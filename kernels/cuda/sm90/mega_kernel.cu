@@ -115,8 +115,10 @@ run_all(const struct mega_list &l, struct mega_shared *s)
         if (p == MEGA_GU && i + 1 < l.n)
             fetch_layer(l, s, i + 1);
         input<W, RANKS>(l, s, i, p, w, met);
+        ring_waits(&s->ring, 0);
         mega_run_product<W, RANKS>(s->layer[i & 1].m[p], l.shape[p], p == MEGA_GU, &s->ring,
             at, s->x, s->sums, turn, output<RANKS>(l, s, i, p, w, met));
+        ring_waits(&s->ring, 1);
         if (p == MEGA_QKV)
             mega_run_attention<D>((struct att_room<D> *)s->x, s->place, l,
                 s->layer[i & 1], w);
@@ -157,14 +159,14 @@ static cu_encode_fn encode;          /* cuTensorMapEncodeTiled; written once, by
 
 int
 mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
-    int type, int scaled)
+    int type, int scaled, int rows)
 {
     const cuuint64_t chunks = (cuuint64_t)(K / mega_chunk(type)), row = 128 * chunks;
     const cuuint64_t dim[3] = { 128, (cuuint64_t)N, chunks }, stride[2] = { row, 128 };
-    const cuuint32_t box[3] = { 128, 16, MEGA_WARPS }, one[3] = { 1, 1, 1 };
+    const cuuint32_t box[3] = { 128, (cuuint32_t)rows, MEGA_WARPS }, one[3] = { 1, 1, 1 };
     const cuuint64_t s_dim[2] = { (cuuint64_t)K / 128, (cuuint64_t)N };
     const cuuint64_t s_stride[1] = { (cuuint64_t)K / 128 * 4 };
-    const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_WARPS * mega_chunk(type) / 128), 16 };
+    const cuuint32_t s_box[2] = { (cuuint32_t)(MEGA_WARPS * mega_chunk(type) / 128), box[1] };
     if (cu_make_map(encode, &m->w, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, (void *)w, dim,
         stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) != 0)

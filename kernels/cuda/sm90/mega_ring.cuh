@@ -2,9 +2,9 @@
  * SPDX-License-Identifier: Apache-2.0 */
 /*
  * Loads weights to shared memory for mega_kernel.cu. A row group is 16 rows of w; a block
- * computes full row groups. A chunk is 16 rows by 128 bytes of w; a stage of the ring has
- * one chunk for each warp, adjacent along K, of two row groups, so that x is read once
- * for both.
+ * computes full row groups. A chunk is 16 rows by 128 bytes of w; half a stage of the ring
+ * has one chunk for each warp, adjacent along K. The two halves of a stage are of two row
+ * groups, so that x is read once for both, or with gate and up adjacent along K.
  *
  * One thread only loads stages, of all GEMMs one after the other: how far
  * it is ahead depends only on the size of the ring.
@@ -17,6 +17,7 @@
 
 #define DEPTH      5             /* stages of the ring */
 #define FLIGHT     2             /* most stages being loaded at once */
+#define FLIGHT_WAIT 1            /* the same while the block waits for packets */
 #define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
 #define HALF       (MEGA_WARPS * CHUNK) /* bytes of a row group in a stage */
 #define SCALES     (16 * 2 * MEGA_WARPS) /* most scales of a half: [row][128 elements] */
@@ -33,11 +34,13 @@ struct __align__(1024) mega_ring {
     uint64_t full[DEPTH], empty[DEPTH];
     struct ring_what what[DEPTH];
     __align__(16) unsigned char zero[64];
+    int waits;                   /* 1: the block waits for packets */
 };
 
 static __device__ __forceinline__ void
 ring_start(struct mega_ring *r)
 {
+    r->waits = 1;
     for (int i = 0; i < (int)sizeof(r->zero); i++)
         r->zero[i] = 0;
     for (int i = 0; i < DEPTH; i++) {
@@ -57,55 +60,88 @@ stage_units(int type)
     return MEGA_WARPS * mega_chunk(type) / 128;
 }
 
-/* Loads half h of a stage: the chunks from c on of a row group, w and its scales. */
+/* Loads rows of half h of a stage, from row `to` of its chunks on: the chunks from c on, w
+ * and its scales. The map has the number of rows. */
 template<int W>
 static __device__ __forceinline__ void
-ring_copy(struct mega_ring *r, int slot, int h, const struct mega_matrix &m, int scaled,
-    int group, int c, uint64_t policy)
+ring_copy(struct mega_ring *r, int slot, int h, int to, const struct mega_matrix &m,
+    int scaled, int row, int c, uint64_t policy)
 {
     const uint32_t bar = cu_smem(&r->full[slot]);
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(cu_smem(r->w[slot][h])), "l"(m.map), "r"(0), "r"(group * 16), "r"(c),
-        "r"(bar), "l"(policy) : "memory");
+        :: "r"(cu_smem(r->w[slot][h]) + to * (MEGA_WARPS * 128)), "l"(m.map), "r"(0),
+        "r"(row), "r"(c), "r"(bar), "l"(policy) : "memory");
     if (scaled)
-        quant_box2(cu_smem(r->scale[slot][h]), (const CUtensorMap *)m.scale_map,
-            c * mega_chunk(W) / 128, group * 16, bar);
+        quant_box2(cu_smem(r->scale[slot][h] + to * stage_units(W)),
+            (const CUtensorMap *)m.scale_map, c * mega_chunk(W) / 128, row, bar);
 }
 
-/* State of the loading thread: its position, and that of the stage FLIGHT before. */
+/* State of the loading thread: its position, that of the oldest stage being loaded, and how
+ * many are. */
 struct ring_ask {
-    ring_at at, landed;
-    int asked;
+    ring_at at, oldest;
+    int flight;
     uint64_t policy;
 
-    /* Waits until the next slot is free and at most FLIGHT stages are being loaded: early
-     * loads must not take bandwidth from loads that other blocks wait for. */
+    /* Waits until the next slot is free and few enough stages are being loaded: early
+     * loads must take no bandwidth from loads that other blocks wait for, and packets
+     * arrive behind what the block asked for before. */
     __device__ __forceinline__ void
     wait(struct mega_ring *r)
     {
         cu_bar_wait(cu_smem(&r->empty[at.slot]), at.parity);
-        if (++asked > FLIGHT) {
-            cu_bar_wait(cu_smem(&r->full[landed.slot]), landed.parity);
-            landed.next();
+        flight++;
+        while (flight > (*(volatile int *)&r->waits ? FLIGHT_WAIT : FLIGHT)) {
+            cu_bar_wait(cu_smem(&r->full[oldest.slot]), oldest.parity);
+            oldest.next();
+            flight--;
         }
     }
 
+    /* Starts a stage with n halves. */
+    template<int W>
+    __device__ __forceinline__ void
+    begin(struct mega_ring *r, int scaled, const struct ring_what &what, int n)
+    {
+        wait(r);
+        r->what[at.slot] = what;
+        cu_bar_expect(cu_smem(&r->full[at.slot]),
+            n * (HALF + (scaled ? 16 * stage_units(W) * 4 : 0)));
+    }
+
+    /* One or two row groups. */
     template<int W>
     __device__ __forceinline__ void
     groups(struct mega_ring *r, const struct mega_matrix &m, int scaled,
         const struct ring_what &what, int chunks)
     {
-        const int bytes = HALF + (scaled ? 16 * stage_units(W) * 4 : 0);
+        const int n = what.group[1] < 0 ? 1 : 2;
 #pragma unroll 1
         for (int c = 0; c < chunks; c += MEGA_WARPS) {
-            wait(r);
-            r->what[at.slot] = what;
-            cu_bar_expect(cu_smem(&r->full[at.slot]), what.group[1] < 0 ? bytes :
-                2 * bytes);
-            ring_copy<W>(r, at.slot, 0, m, scaled, what.group[0], c, policy);
-            if (what.group[1] >= 0)
-                ring_copy<W>(r, at.slot, 1, m, scaled, what.group[1], c, policy);
+            begin<W>(r, scaled, what, n);
+            for (int h = 0; h < n; h++)
+                ring_copy<W>(r, at.slot, h, 0, m, scaled, what.group[h] * 16, c, policy);
+            at.next();
+        }
+    }
+
+    /* A row group of eight rows of gate, and as many of up. F: rows of gate. */
+    template<int W>
+    __device__ __forceinline__ void
+    gate_up(struct mega_ring *r, const struct mega_matrix &m, int scaled,
+        const struct ring_what &what, int chunks, int F)
+    {
+        const int row = what.group[0] * 8;
+#pragma unroll 1
+        for (int c0 = 0; c0 < chunks; c0 += 2 * MEGA_WARPS) {
+            const int n = c0 + MEGA_WARPS < chunks ? 2 : 1;
+            begin<W>(r, scaled, what, n);
+            for (int h = 0; h < n; h++) {
+                const int c = c0 + h * MEGA_WARPS;
+                ring_copy<W>(r, at.slot, h, 0, m, scaled, row, c, policy);
+                ring_copy<W>(r, at.slot, h, 8, m, scaled, F + row, c, policy);
+            }
             at.next();
         }
     }
@@ -126,23 +162,23 @@ feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix
 }
 
 /*
- * Gate and up: a stage has the same rows of both. There are many such work items, and
- * memory bandwidth differs between multiprocessors: after its first two items each block
+ * Gate and up: a row group has the same rows of both. There are many, and
+ * memory bandwidth differs between multiprocessors: after its first two row groups each block
  * claims further ones from a counter. The next one is claimed while one is loaded; the
  * last block to claim resets the counter.
  */
 template<int W>
 static __device__ __forceinline__ void
-feed_pairs(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
+feed_gate_up(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
     const struct mega_shape &s, uint32_t *claimed)
 {
-    const int n = s.N / 32;
+    const int n = s.N / 16;
     int now = (int)blockIdx.x, next = now + (int)gridDim.x;
 #pragma unroll 1
     while (now < n) {
         const uint32_t claim = atomicAdd(claimed, 1u);
-        ask.groups<W>(r, m, s.scaled, { { now, now + n }, next < n, 0 },
-            s.K / mega_chunk(W));
+        ask.gate_up<W>(r, m, s.scaled, { { now, -1 }, next < n, 0 }, s.K / mega_chunk(W),
+            s.N / 2);
         if (claim == (uint32_t)n - 1)
             *claimed = 0;
         now = next;
@@ -161,11 +197,19 @@ ring_feed(const struct mega_list &l, struct mega_ring *r)
     for (int i = 0; i < l.n * MEGA_PRODUCTS; i++) {
         const int p = i % MEGA_PRODUCTS, layer = i / MEGA_PRODUCTS;
         if (p == MEGA_GU)
-            feed_pairs<W>(ask, r, l.layer[layer].m[p], l.shape[p],
+            feed_gate_up<W>(ask, r, l.layer[layer].m[p], l.shape[p],
                 &l.state->claimed[layer]);
         else
             feed_product<W>(ask, r, l.layer[layer].m[p], l.shape[p]);
     }
+}
+
+/* Called before and after a wait for packets. */
+static __device__ __forceinline__ void
+ring_waits(struct mega_ring *r, int waits)
+{
+    if (threadIdx.x == 0)
+        *(volatile int *)&r->waits = waits;
 }
 
 /* Releases the stage for this warp. */
