@@ -277,6 +277,27 @@ crowded_draws_equal_the_cpu(void **state)
     }
 }
 
+/* Each warp has one of the best ids, and top_k is about their number. */
+static void
+best_ids_of_each_warp(void **state)
+{
+    enum { V = 128256, BLOCKS = 8, WARPS = 16, SHARE = V / 4 / BLOCKS };
+    static const uint32_t ks[] = { BLOCKS * WARPS - 1, BLOCKS * WARPS, BLOCKS * WARPS + 1 };
+    (void)state;
+    draw_new(V, 2.5f);
+    for (size_t r = 0; r < R_MAX; r++)
+        for (int i = 0; i < BLOCKS * WARPS; i++)
+            in.logits[r * V + (size_t)(4 * (i / WARPS * SHARE + 32 * (i % WARPS)))] += 100;
+    for (int i = 0; i < K_MAX_ROW; i++) {
+        in.rows[i].temperature = 30;
+        in.rows[i].top_k = ks[i % 3];
+        in.rows[i].top_p = i % 4 == 3 ? 0.9f : 1;
+        in.s.out[i].n_top = i % 2 ? FDK_MAX_LOGPROBS : -1;
+    }
+    compare();
+    draw_free();
+}
+
 /* Launches of one row and of all have clusters of different sizes. */
 static void
 a_row_has_its_bits_in_any_company(void **state)
@@ -460,6 +481,7 @@ main(int argc, char **argv)
         cmocka_unit_test(masks_stops_and_bad_numbers),
         cmocka_unit_test(draws_equal_the_cpu),
         cmocka_unit_test(crowded_draws_equal_the_cpu),
+        cmocka_unit_test(best_ids_of_each_warp),
         cmocka_unit_test(a_row_has_its_bits_in_any_company),
         cmocka_unit_test(rows_that_nobody_asked_for),
         cmocka_unit_test(penalties_equal_the_cpu),

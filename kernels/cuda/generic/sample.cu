@@ -258,7 +258,7 @@ ask_rules(struct shared &s, const struct part &p, const struct row &r,
     return 1;
 }
 
-/* Stores the head of the row's entry, which rank 0 of any block may change after this. */
+/* Stores the head of the row's entry, which rank 0 changes at the end of the row. */
 static __device__ __forceinline__ void
 keep_rules(struct shared &s, uint32_t head)
 {

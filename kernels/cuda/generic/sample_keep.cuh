@@ -63,8 +63,8 @@ cut_in_list(struct shared &s, const struct part &p, int n, u64 want, float max,
 }
 
 /* The largest key such that the ids from it on have weight `want` or more, among those
- * from key `least` on; 1 if there are not more ids than the wanted count. Ids below `low`
- * need not be considered. */
+ * from key `least` on with logits from `low` on; 1 if there are not more of these than the
+ * wanted count. */
 template<int MASS>
 static __device__ u64
 find_cut(struct shared &s, struct part &p, const struct span &sp, float inv_t, float low,
@@ -101,13 +101,18 @@ find_cut(struct shared &s, struct part &p, const struct span &sp, float inv_t, f
     return s.cut;
 }
 
-/* The cut of top_k. */
+/* The cut of top_k; 1 if there are not more ids. */
 static __device__ u64
 cut_by_count(struct shared &s, struct part &p, const struct span &sp, int k)
 {
     int n = (int)p.size * S_WARPS;
     float low = k <= n ? reached_by(p, s.best[p.turn ^ 1], n) : -INFINITY;
-    return find_cut<0>(s, p, sp, 1, low, 0, (u64)k);
+#pragma unroll 1
+    for (;; low = -INFINITY) {
+        u64 cut = find_cut<0>(s, p, sp, 1, low, 0, (u64)k);
+        if (cut != 1 || !(low > -INFINITY))
+            return cut;
+    }
 }
 
 /* The cut of top_p over the ids from key `least` on. Skips ids with so little mass that
@@ -139,11 +144,12 @@ list_best(struct shared &s, struct part &p, const struct span &sp, int need)
     if (need <= THROUGH_LIST && need <= (int)p.size * S_WARPS) {
         float low = reached_by(p, s.best[p.turn ^ 1], need <= 32 ? 32 : THROUGH_LIST);
         int n = list_from(s, p, low, 0);
-        if (n <= S_LIST)
+        if (n <= S_LIST && (n >= need || !(low > -INFINITY)))
             return n;
     }
     u64 cut = cut_by_count(s, p, sp, need);
-    return list_from(s, p, logit_of(cut), cut);
+    int n = list_from(s, p, logit_of(cut), cut);
+    return n < S_LIST ? n : S_LIST;
 }
 
 #endif

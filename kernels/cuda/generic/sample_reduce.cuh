@@ -122,7 +122,8 @@ sum_of_row(struct shared &s, struct part &p, u64 v)
 }
 
 /* A lower bound that at least `groups` logits reach, or as many as there are slots;
- * slots: those of the row's span. */
+ * slots: those of the row's span. A logit that a bias changed may be in two of them, and
+ * then it is one less. */
 static __device__ float
 reached_by(const struct part &p, const u64 *slots, int groups)
 {

@@ -15,8 +15,8 @@ struct row {
     const int32_t *rules;        /* the row's entry of the pool, or NULL */
     int V, pos, best_id;
     float max, inv_t;            /* of the penalized, masked logits */
-    int ready;                   /* 1: the rules were applied while the logits were
-                                    loaded */
+    int ready;                   /* 1: the rules apply to the loaded logits; a greedy row's
+                                    mask only where it matters for the largest one */
 };
 
 /* ---- reading a row --------------------------------------------------------- */
@@ -54,7 +54,7 @@ quad_key(const float4 &v, int id)
 }
 
 /* Combines the span of all threads. Each thread reads only quads that it wrote itself.
- * key: of the largest logit that it has changed in quads of other threads. */
+ * key: of a logit besides those in t, 0: none. */
 static __device__ struct span
 span_seen(struct shared &s, struct part &p, const struct seen &t, u64 key, int bad)
 {
@@ -316,8 +316,8 @@ quad_by_mask(const struct shared &s, const struct part &p, int q)
     return s.rules.allowed != 0 ? allowed_quad(allowed[id / 32] >> id % 32, p.x[q]) : p.x[q];
 }
 
-/* After change_some(): the key of a thread's largest logit that is allowed, or a smaller
- * one if another thread of the warp has a larger one. t: as without rules. */
+/* After change_some(), called by all threads: the largest of the keys that the threads
+ * return is that of the best logit that is allowed. t: as without rules. */
 static __device__ u64
 best_allowed(const struct shared &s, const struct part &p, const struct seen &t)
 {
