@@ -6,8 +6,8 @@
  * has one chunk for each warp, adjacent along K. The two halves of a stage are of two row
  * groups, so that x is read once for both, or with gate and up adjacent along K.
  *
- * One thread only loads stages, of all GEMMs one after the other: how far
- * it is ahead depends only on the size of the ring.
+ * One thread only loads stages, of all GEMMs one after the other, as far ahead as the
+ * ring has room.
  */
 #ifndef FDD_KERNELS_CUDA_SM90_MEGA_RING_CUH
 #define FDD_KERNELS_CUDA_SM90_MEGA_RING_CUH
@@ -19,7 +19,7 @@
 #define FLIGHT     2             /* most stages being loaded at once */
 #define FLIGHT_WAIT 1            /* the same while the block waits for packets */
 #define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
-#define HALF       (MEGA_WARPS * CHUNK) /* bytes of a row group in a stage */
+#define HALF       (MEGA_WARPS * CHUNK) /* bytes of a half of a stage */
 #define SCALES     (16 * 2 * MEGA_WARPS) /* most scales of a half: [row][128 elements] */
 
 struct __align__(16) ring_what {

@@ -201,19 +201,6 @@ row_load(const float *x, int C)
     return r;
 }
 
-/* Loads the row to L1, without waiting for it. */
-static __device__ __forceinline__ void
-row_touch(const float *x, int C)
-{
-#pragma unroll
-    for (int k = 0; k < MEGA_UNITS; k++) {
-        int i = (int)threadIdx.x + k * MEGA_THREADS;
-        if (i < C / 8)
-            asm volatile("{\n\t.reg .b32 v;\n\tld.global.ca.b32 v, [%0];\n\t}"
-                :: "l"(x + 8 * i) : "memory");
-    }
-}
-
 /* Returns the block's sum in every thread. part: a float for each warp. */
 static __device__ __forceinline__ float
 block_sum(float sum, float *part)
@@ -273,12 +260,10 @@ x_norm(unsigned char *x, const struct norm_of &n, int C, float eps, float *part)
     struct norm_row weight;
     float v[MEGA_UNITS][8], sum = 0;
     uint4 add[MEGA_UNITS];
-    if (RANKS)                                   /* the sums need the registers */
-        row_touch(n.weight, C);
-    else
+    if (!RANKS)
         weight = row_load(n.weight, C);
     norm_take<RANKS>(add, n, C);
-    if (RANKS)
+    if (RANKS)                                   /* later: the sums need the registers */
         weight = row_load(n.weight, C);
 #pragma unroll
     for (int k = 0; k < MEGA_UNITS; k++) {
