@@ -428,11 +428,12 @@ out_rules(struct fdk_out *o, int32_t at)
 static void
 rules_equal_the_cpu(void **state)
 {
+    static const int sizes[] = { 20000, 333, 128256 };
     (void)state;
-    for (int round = 0; round < 20; round++) {
+    for (int round = 0; round < 24; round++) {
         if (!tw_takes((size_t)round, 5))
             continue;
-        draw_new(round % 2 ? 333 : 20000, 3);
+        draw_new(sizes[round / 3 % 3], 3);
         in.counts = calloc(MAX_POOL * (size_t)in.V, 2);
         in.rules = calloc(MAX_POOL * fdk_rules_words(in.V), 4);
         for (size_t i = 0; i < MAX_POOL * (size_t)in.V; i++)
@@ -444,6 +445,10 @@ rules_equal_the_cpu(void **state)
             r->len = 40;
             r->penalty = round % 4 < 2 ? i : -1;
             r->repetition = 1.3f;
+            r->min_len = tw_int(38, 44);
+            r->n_stop = tw_int(0, FDK_MAX_STOP_IDS);
+            for (int k = 0; k < r->n_stop; k++)
+                r->stop_ids[k] = tw_int(0, in.V - 1);
             random_rules(in.rules + (size_t)i * fdk_rules_words(in.V), r->len,
                 i == 0 ? 0 : 1 << tw_int(0, 6));
             in.s.out[i].n_top = i % 2 ? 4 : -1;

@@ -16,8 +16,9 @@
 #include "kernels/cuda/sm90/mega.cuh"
 
 #define DEPTH      5             /* stages of the ring */
-#define FLIGHT     2             /* most stages being loaded at once */
-#define FLIGHT_WAIT 1            /* the same while the block waits for packets */
+#define FLIGHT     4             /* most halves of stages being loaded at once */
+#define FLIGHT_WAIT 2            /* the same while the block waits for packets */
+#define EVEN       8             /* row groups of a block that count as a few */
 #define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
 #define HALF       (MEGA_WARPS * CHUNK) /* bytes of a half of a stage */
 #define SCALES     (16 * 2 * MEGA_WARPS) /* most scales of a half: [row][128 elements] */
@@ -25,7 +26,7 @@
 struct __align__(16) ring_what {
     int group[2];                /* row groups of a stage; the second one -1: none */
     int more;                    /* the GEMM has more row groups after these */
-    int unused;
+    int halves;                  /* of the stage */
 };
 
 struct __align__(1024) mega_ring {
@@ -78,50 +79,51 @@ ring_copy(struct mega_ring *r, int slot, int h, int to, const struct mega_matrix
 }
 
 /* State of the loading thread: its position, that of the oldest stage being loaded, and how
- * many are. */
+ * many halves are. */
 struct ring_ask {
     ring_at at, oldest;
     int flight;
     uint64_t policy;
 
-    /* Waits until the next slot is free and few enough stages are being loaded: early
-     * loads must take no bandwidth from loads that other blocks wait for, and packets
-     * arrive behind what the block asked for before. */
+    /* Waits until the next slot is free and few enough halves are being loaded, with n
+     * more: early loads must take no bandwidth from loads that other blocks wait for, and
+     * packets arrive behind what the block asked for before. */
     __device__ __forceinline__ void
-    wait(struct mega_ring *r)
+    wait(struct mega_ring *r, int n)
     {
         cu_bar_wait(cu_smem(&r->empty[at.slot]), at.parity);
-        flight++;
+        flight += n;
         while (flight > (*(volatile int *)&r->waits ? FLIGHT_WAIT : FLIGHT)) {
             cu_bar_wait(cu_smem(&r->full[oldest.slot]), oldest.parity);
+            flight -= r->what[oldest.slot].halves;
             oldest.next();
-            flight--;
         }
     }
 
-    /* Starts a stage with n halves. */
+    /* Starts a stage with n halves, of these row groups. */
     template<int W>
     __device__ __forceinline__ void
-    begin(struct mega_ring *r, int scaled, const struct ring_what &what, int n)
+    begin(struct mega_ring *r, int scaled, int group, int second, int more, int n)
     {
-        wait(r);
-        r->what[at.slot] = what;
+        wait(r, n);
+        r->what[at.slot] = { { group, second }, more, n };
         cu_bar_expect(cu_smem(&r->full[at.slot]),
             n * (HALF + (scaled ? 16 * stage_units(W) * 4 : 0)));
     }
 
-    /* One or two row groups. */
+    /* One or two row groups; second -1: one. */
     template<int W>
     __device__ __forceinline__ void
-    groups(struct mega_ring *r, const struct mega_matrix &m, int scaled,
-        const struct ring_what &what, int chunks)
+    groups(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
+        int second, int more, int chunks)
     {
-        const int n = what.group[1] < 0 ? 1 : 2;
+        const int n = second < 0 ? 1 : 2;
 #pragma unroll 1
         for (int c = 0; c < chunks; c += MEGA_WARPS) {
-            begin<W>(r, scaled, what, n);
-            for (int h = 0; h < n; h++)
-                ring_copy<W>(r, at.slot, h, 0, m, scaled, what.group[h] * 16, c, policy);
+            begin<W>(r, scaled, group, second, more, n);
+            ring_copy<W>(r, at.slot, 0, 0, m, scaled, group * 16, c, policy);
+            if (n == 2)
+                ring_copy<W>(r, at.slot, 1, 0, m, scaled, second * 16, c, policy);
             at.next();
         }
     }
@@ -129,14 +131,14 @@ struct ring_ask {
     /* A row group of eight rows of gate, and as many of up. F: rows of gate. */
     template<int W>
     __device__ __forceinline__ void
-    gate_up(struct mega_ring *r, const struct mega_matrix &m, int scaled,
-        const struct ring_what &what, int chunks, int F)
+    gate_up(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
+        int more, int chunks, int F)
     {
-        const int row = what.group[0] * 8;
+        const int row = group * 8;
 #pragma unroll 1
         for (int c0 = 0; c0 < chunks; c0 += 2 * MEGA_WARPS) {
             const int n = c0 + MEGA_WARPS < chunks ? 2 : 1;
-            begin<W>(r, scaled, what, n);
+            begin<W>(r, scaled, group, -1, more, n);
             for (int h = 0; h < n; h++) {
                 const int c = c0 + h * MEGA_WARPS;
                 ring_copy<W>(r, at.slot, h, 0, m, scaled, row, c, policy);
@@ -157,32 +159,33 @@ feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix
     const int n = s.N / 16, step = (int)gridDim.x;
 #pragma unroll 1
     for (int g = (int)blockIdx.x; g < n; g += 2 * step)
-        ask.groups<W>(r, m, s.scaled, { { g, g + step < n ? g + step : -1 },
-            g + 2 * step < n, 0 }, s.K / mega_chunk(W));
+        ask.groups<W>(r, m, s.scaled, g, g + step < n ? g + step : -1, g + 2 * step < n,
+            s.K / mega_chunk(W));
 }
 
 /*
- * Gate and up: a row group has the same rows of both. There are many, and
- * memory bandwidth differs between multiprocessors: after its first two row groups each block
- * claims further ones from a counter. The next one is claimed while one is loaded; the
- * last block to claim resets the counter.
+ * Gate and up: a row group has the same rows of both. There are many, and memory bandwidth
+ * differs between multiprocessors: after its first two row groups each block claims further
+ * ones from a counter. The next one is claimed while one is loaded; the last block to claim
+ * resets the counter. A few row groups of one stage each are evenly divided: their loads
+ * would wait for the claims.
  */
 template<int W>
 static __device__ __forceinline__ void
 feed_gate_up(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
     const struct mega_shape &s, uint32_t *claimed)
 {
-    const int n = s.N / 16;
-    int now = (int)blockIdx.x, next = now + (int)gridDim.x;
+    const int n = s.N / 16, step = (int)gridDim.x, chunks = s.K / mega_chunk(W);
+    const bool claims = chunks > 2 * MEGA_WARPS || n > EVEN * step;
+    int now = (int)blockIdx.x, next = now + step;
 #pragma unroll 1
     while (now < n) {
-        const uint32_t claim = atomicAdd(claimed, 1u);
-        ask.gate_up<W>(r, m, s.scaled, { { now, -1 }, next < n, 0 }, s.K / mega_chunk(W),
-            s.N / 2);
-        if (claim == (uint32_t)n - 1)
+        const uint32_t claim = claims ? atomicAdd(claimed, 1u) : 0;
+        ask.gate_up<W>(r, m, s.scaled, now, next < n, chunks, s.N / 2);
+        if (claims && claim == (uint32_t)n - 1)
             *claimed = 0;
         now = next;
-        next = (int)claim + 2 * (int)gridDim.x;
+        next = claims ? (int)claim + 2 * step : next + step;
     }
 }
 
