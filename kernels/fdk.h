@@ -585,6 +585,7 @@ struct fdk_open_args {
     int32_t n_thread;      /* cpu: threads per device; 0 = processors / n_device */
     int32_t max_token;     /* upper bound of T, for internal scratch; 0: 8192 */
     int32_t spin_us;       /* cpu: how long idle pool threads poll */
+    int32_t nice;          /* cpu: nice value of its threads above the caller's, 0..19 */
     enum fdk_exec exec;    /* cpu and null: who runs the commands */
     int32_t deterministic; /* cuda: batch-invariant, at some cost; the cpu backend
                                   always is */

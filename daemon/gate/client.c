@@ -267,16 +267,18 @@ cli_wake(struct clients *k, struct client *c)
     }
 }
 
-/* Moves held records of each client in turn; a client with more left goes to the end of
- * the queue. Returns 1 when more could be moved. */
+/* Moves held records of each client in turn, a piece each; a client with more left goes to
+ * the end of the queue. Returns 1 when more could be moved. */
 static int
 cli_unhold_all(struct clients *k)
 {
     struct client *c = TAILQ_FIRST(&k->holdq), *last = TAILQ_LAST(&k->holdq, client_q);
-    uint32_t left = CLI_UNHOLD, since = CLI_UNHOLD;
+    uint32_t moved = 0;
+    int more = 0;
 
-    while (c != NULL && left != 0) {
+    while (c != NULL) {
         struct client *next = c != last ? TAILQ_NEXT(c, hold) : NULL;
+        uint32_t left = CLI_PIECE;
 
         if (c->st == CLI_OPEN)
             cli_unhold(k, c, &left);
@@ -284,14 +286,16 @@ cli_unhold_all(struct clients *k)
             TAILQ_REMOVE(&k->holdq, c, hold);
             TAILQ_INSERT_TAIL(&k->holdq, c, hold);
         }
-        if (since - left >= CLI_PAGES) {
-            since = left;
+        more |= left == 0;
+        moved += CLI_PIECE - left;
+        if (moved >= CLI_PIECE) {
             if (env_is_late(k->env))
                 return 1;
+            moved = 0;
         }
         c = next;
     }
-    return left == 0;
+    return more;
 }
 
 void

@@ -36,9 +36,9 @@ struct usr;
 
 #define CLI_CHUNK       16384u /* bytes of a chunk of held records */
 #define CLI_CHUNKS      64u    /* chunks given back per iteration */
-#define CLI_UNHOLD      4096u  /* slots of held records moved to rings per iteration */
-#define CLI_PAGES       512u   /* slots copied in the time that new pages take */
-#define CLI_CHUNK_PAGES 128u   /* the same, for the pages of a chunk */
+#define CLI_PIECE       256u /* slots of held records moved between looks at the clock */
+#define CLI_PAGES       512u /* slots copied in the time that new pages take */
+#define CLI_CHUNK_PAGES 128u /* the same, for the pages of a chunk */
 
 /* MAKES: its memory is being made off the loop. MAPS: it has its memory, but has not rung
  * yet or its memory is not sealed yet; until then nothing in it is read. */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +178,7 @@ gate_set_spin(struct gate *g)
         g->cnf.spin_ns = (uint64_t)us * CLK_US;
     else
         g->cnf.spin_ns = n_cpu >= GATE_SPIN_CPUS ? GATE_SPIN_NS : 0;
+    g->yields = n_cpu < GATE_SPIN_CPUS;
     if (us != 0 && n_cpu > 1)
         g->answer_ns = GATE_ANSWER_NS;
 }
@@ -478,6 +480,21 @@ gate_tick(struct gate *g)
         gate_second(g);
 }
 
+/* Publishes the gate's own answers, and lets a client that waits for this processor see
+ * its answer before the work of others goes on. Not while a step is computed: a thread that
+ * computes would have the processor until the next tick of the kernel. */
+static void
+gate_answer(struct gate *g)
+{
+    int yields = g->yields && !TAILQ_EMPTY(&g->clients.outq);
+
+    cli_publish(&g->clients);
+    for (uint32_t i = 0; i < g->n_wrk && yields; i++)
+        yields = !wlk_has_step(&g->wrk[i].link, g->env.now);
+    if (yields)
+        (void)sched_yield();
+}
+
 int
 gate_poll(struct gate *g, uint64_t now_ns)
 {
@@ -487,7 +504,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_INTAKE_NS);
     work = ses_poll(&g->ses);
     /* Answers of the gate itself do not wait for what a worker sent. */
-    cli_publish(&g->clients);
+    gate_answer(g);
     gate_phase(g, GATE_RELAY_NS);
     g->first_wrk = (g->first_wrk + 1) % g->n_wrk; /* the first may use it up */
     for (uint32_t i = 0; i < g->n_wrk; i++) {

@@ -60,11 +60,11 @@ struct trc_seg;
 
 /* Time limits of an iteration's phases, from its beginning: after its limit a phase
  * begins no further piece of work. */
-#define GATE_INTAKE_NS   150000u
-#define GATE_RELAY_NS    250000u
-#define GATE_SEND_NS     350000u
-#define GATE_TICK_END_NS 450000u
-#define GATE_FLUSH_NS    550000u
+#define GATE_INTAKE_NS   50000u
+#define GATE_RELAY_NS    80000u
+#define GATE_SEND_NS     110000u
+#define GATE_TICK_END_NS 160000u
+#define GATE_FLUSH_NS    190000u
 /* Time limit for handling socket events and for ending sessions, from their beginning. */
 #define GATE_PIECE_NS 50000u
 
@@ -112,6 +112,7 @@ struct gate {
     uint64_t t_down;      /* last record sent to a worker */
     uint64_t watchdog_ns; /* interval of messages to the service manager; 0: none */
     uint64_t t_watchdog;  /* the last one */
+    int yields;           /* to clients, after its own answers */
     uint64_t answer_ns;   /* time to poll for the answer to such a record */
     int sigfd;
 };

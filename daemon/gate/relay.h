@@ -15,7 +15,7 @@ struct wlk;
 /* Slots read from the up ring per loop iteration, 512 KiB. The worker refills it
  * meanwhile. */
 #define RLY_SLOTS 8192u
-#define RLY_LOOK  1024u /* between looks at the clock; fewer with new pages */
+#define RLY_LOOK  256u /* between looks at the clock; fewer with new pages */
 
 /* Relays records of the worker of l. Returns how many. Sets l->is_news when it reported
  * READY, and l->lnk.bad when its cursors or records are impossible. */

@@ -63,6 +63,19 @@ wlk_load_percent(const struct wlk *l)
 }
 
 int
+wlk_has_step(const struct wlk *l, uint64_t now_ns)
+{
+    const struct lnk_beat *b;
+
+    if (l->seg == NULL)
+        return 0;
+    b = &l->seg->w.beat;
+    return __atomic_load_n(&b->step_began_ns, __ATOMIC_RELAXED) +
+        2 * __atomic_load_n(&b->step_expect_ns, __ATOMIC_RELAXED) >
+        now_ns;
+}
+
+int
 wlk_is_open(const struct wlk *l)
 {
     return l->seg != NULL && !l->lnk.bad && !l->is_closed;

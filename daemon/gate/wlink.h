@@ -57,6 +57,9 @@ int wlk_load_percent(const struct wlk *l);
 /* May records be written to it? */
 int wlk_is_open(const struct wlk *l);
 
+/* Is it computing a step? At the latest until twice the step's expected time. */
+int wlk_has_step(const struct wlk *l, uint64_t now_ns);
+
 /* Each returns 1, or 0 if the ring has no room now. */
 int wlk_put_submit(struct wlk *l, const struct jreq *r, uint32_t place);
 /* Sends at most max bytes of r's items; r->sent counts them. Returns 1 if any were

@@ -231,6 +231,10 @@ PAR_BOOL(device, shared, "", 0, RESTART,
 PAR_INT(device, threads, "", "threads", 0, 0, 1024, RESTART,
     "Threads of each device of the CPU backend. 0: one per processor, shared out among "
     "the devices.")
+PAR_INT(device, nice, "", "", 0, 10, 19, RESTART,
+    "Nice value that is added for the threads of the CPU backend that compute. They occupy "
+    "all processors: with equal nice values a client that is answered would wait for one. In a "
+    "control group of its own, as systemd starts it, the daemon's share does not depend on it.")
 PAR_INT(device, overlap_depth, "", "steps", 0, 2, 4, RESTART,
     "Steps launched ahead of the one whose results are awaited, so that the device never "
     "waits for the host. 0 is the simple loop, the reference.")

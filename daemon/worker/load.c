@@ -416,6 +416,7 @@ wrk_open_args(const struct worker *w, struct wrk_open *to)
         .kv_split = w->prog != NULL ? w->prog->kv_split : 1,
         .kv_copies = w->prog != NULL ? w->prog->kv_copies : 1,
         .n_thread = wrk_threads(w),
+        .nice = (int32_t)p->device_nice,
         .spin_us = wrk_spin_us(p),
         .max_token = par_max_batched_tokens(p, wrk_on_cpu(w)),
         .halves_least = wrk_halves_least(w),

@@ -205,6 +205,7 @@ run_new(const struct run_open_args *a, struct runner **ret, char *err, size_t er
         .device = a->device,
         .dead = a->dead,
         .n_thread = a->n_thread,
+        .nice = a->nice,
         .max_token = a->max_token,
         .spin_us = a->spin_us,
         .exec = a->exec,

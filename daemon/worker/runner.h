@@ -76,7 +76,7 @@ struct run_open_args {
                           memory. Needs n_copy 1 */
     int32_t kv_split;  /* mdl_program.kv_split; 0: one */
     int32_t kv_copies; /* mdl_program.kv_copies; 0: one */
-    int32_t n_thread, spin_us;
+    int32_t n_thread, nice, spin_us;
     int32_t max_token;
     enum fdk_exec exec;   /* virtual devices: which thread runs the commands */
     int deterministic;    /* fdk_open_args.deterministic */

@@ -85,9 +85,11 @@ struct cpu_spin;
 /* One item of a job; scratch is the executing thread's, uninitialized. */
 typedef void cpu_item_fn(const void *arg, int item, void *scratch);
 
-/* n_thread includes the caller: n_thread - 1 threads are started. spin outlives
- * the pool. */
-int cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool);
+/* Adds to the nice value of the calling thread. */
+void cpu_thread_nice(int add);
+/* n_thread includes the caller: n_thread - 1 threads are started, with cpu_thread_nice(nice).
+ * spin outlives the pool. */
+int cpu_pool_new(int n_thread, int nice, struct cpu_spin *spin, struct cpu_pool **ret_pool);
 void cpu_pool_free(struct cpu_pool *pool);
 /* Runs fn for items 0..n-1 in any order on any thread; returns when all are done.
  * If another stream uses the pool, the caller runs all items itself. */
@@ -232,7 +234,7 @@ typedef void cpu_exec_fn(struct CUstream_st *st, const struct cpu_cmd *cmd);
 struct fdk_ctx {
     uint32_t magic;
     int n_dev;
-    int n_thread;
+    int n_thread, nice;
     int math;           /* 0: the null backend */
     enum fdk_exec mode; /* never FDK_EXEC_DEFAULT */
     struct cpu_spin spin;

@@ -129,6 +129,10 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
             args->n_thread);
         return -EINVAL;
     }
+    if (args->nice < 0 || args->nice > 19) {
+        snprintf(err, err_bytes, "nice value %d asked for: 0 to 19", args->nice);
+        return -EINVAL;
+    }
     if ((unsigned)args->exec > FDK_EXEC_DEFER) {
         snprintf(err, err_bytes, "execution mode %d asked for: see enum fdk_exec",
             (int)args->exec);
@@ -145,6 +149,7 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
         : ctx->math                            ? FDK_EXEC_THREAD
                                                : FDK_EXEC_INLINE;
     ctx->isa = cpu_isa_pick();
+    ctx->nice = args->nice;
     ctx->spin.ns = args->spin_us > 0 ? (uint64_t)args->spin_us * 1000 : 0;
     ctx->n_thread = args->n_thread > 0 ? args->n_thread : n_processor() / args->n_device;
     if (ctx->n_thread < 1)
@@ -165,7 +170,7 @@ cpu_ctx_new(const struct fdk_open_args *args, const struct fdk_ops *ops,
             cpu_fail(d, "device %d fails every call: fdk_open_args.dead", d->idx);
             continue; /* no thread is needed */
         }
-        rc = ctx->math ? cpu_pool_new(ctx->n_thread, &ctx->spin, &d->pool) : 0;
+        rc = ctx->math ? cpu_pool_new(ctx->n_thread, ctx->nice, &ctx->spin, &d->pool) : 0;
         if (rc != 0) {
             snprintf(err, err_bytes, "cannot start %d threads: %s", ctx->n_thread - 1,
                 strerror(-rc));

@@ -9,6 +9,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
  * wait for threads that have claimed no item.
  */
 #define ITEM_CLOSED 0xffffffffu
+#define NICE_MOST   19
 
 struct pool_thread {
     pthread_t thread;
@@ -29,7 +31,7 @@ struct pool_thread {
 };
 
 struct cpu_pool {
-    int n_thread;
+    int n_thread, nice;
     int n_started;
     struct cpu_spin *spin;
     struct pool_thread *threads;
@@ -82,6 +84,15 @@ futex_wait_ns(_Atomic uint32_t *word, uint32_t val, uint64_t ns)
 {
     struct timespec ts = timespec_of(ns);
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, val, &ts, NULL, 0);
+}
+
+void
+cpu_thread_nice(int add)
+{
+    const id_t id = (id_t)syscall(SYS_gettid);
+    int v = getpriority(PRIO_PROCESS, id) + add;
+    if (add != 0)
+        (void)setpriority(PRIO_PROCESS, id, v < NICE_MOST ? v : NICE_MOST);
 }
 
 void
@@ -208,6 +219,7 @@ pool_main(void *arg)
     struct pool_thread *t = arg;
     struct cpu_pool *p = t->pool;
     uint64_t until = 0;
+    cpu_thread_nice(p->nice);
     for (uint32_t i = 0; !atomic_load_explicit(&p->stop, memory_order_acquire); i++) {
         uint64_t ticket = atomic_load(&p->ticket);
         if (pool_open(ticket, atomic_load_explicit(&p->n_item, memory_order_acquire))) {
@@ -231,12 +243,13 @@ pool_main(void *arg)
 }
 
 int
-cpu_pool_new(int n_thread, struct cpu_spin *spin, struct cpu_pool **ret_pool)
+cpu_pool_new(int n_thread, int nice, struct cpu_spin *spin, struct cpu_pool **ret_pool)
 {
     struct cpu_pool *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return -ENOMEM;
     p->n_thread = n_thread;
+    p->nice = nice;
     p->spin = spin;
     atomic_store(&p->ticket, ITEM_CLOSED);
     p->threads = calloc((size_t)n_thread, sizeof(*p->threads));

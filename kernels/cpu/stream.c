@@ -140,6 +140,7 @@ stream_main(void *arg)
     struct CUstream_st *st = arg;
     uint64_t until = 0;
     uint32_t head = 0;
+    cpu_thread_nice(st->dev->ctx->nice);
     for (uint32_t i = 0;; i++) {
         if (atomic_load_explicit(&st->tail, memory_order_acquire) != head) {
             run_cmd(st, &st->ring[head & (CPU_QUEUE - 1)]);

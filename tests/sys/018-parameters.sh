@@ -309,6 +309,19 @@ device_threads() { # of the worker: those of the backend differ
     b=$(ls "/proc/$(worker)/task" | wc -l)
     is $((b - a)) 5 "more threads with 6 than with 1"
 }
+device_nice() { # of the worker's threads that compute: above that of the others
+    local own v t
+    own=$(ps -o ni= -p $$ | tr -d ' ')
+    for v in 0 2; do
+        start "${CPU[@]}" --set device.threads=2 --set device.nice=$v
+        for t in fdk-pool fdk-stream; do
+            is "$(ps -L -o ni=,comm= -p "$(worker)" | awk -v t=$t '$2 == t { print $1; exit }')" \
+                $((own + v > 19 ? 19 : own + v)) "nice value of $t with $v"
+        done
+        is "$(ps -L -o ni=,comm= -p "$(worker)" | awk '$2 == "fdd-engine" { print $1 }')" "$own" engine
+        stop
+    done
+}
 device_overlap_depth() { # steps launched that are not collected, with the launched one
     local n most
     for n in 0 1 3 4; do

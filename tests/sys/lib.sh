@@ -62,10 +62,11 @@ if [ "${FDD_TEST_DEVICE:-}" = 1 ]; then
     test_device=(--set device.list=cpu:2 --set device.test_entry=1 --set device.shared=yes)
 fi
 # Uses no state of the machine: measurements of an earlier daemon are kept
-# in /var/cache/fdd.
+# in /var/cache/fdd. Computes at the nice value of the tests and compilers that run at the
+# same time.
 launch() { # start without waiting
     ${FDD_UNDER:+"$FDD_UNDER"} "$FDD" --set daemon.runtime_dir="$run" --set daemon.worker="$WORKER" \
-        --set daemon.cache_dir="$dir/cache" "${test_device[@]}" "$@" 2>>"$dir/log" &
+        --set daemon.cache_dir="$dir/cache" --set device.nice=0 "${test_device[@]}" "$@" 2>>"$dir/log" &
     fdd_pid=$!
 }
 start() {

@@ -4,6 +4,11 @@
 
 #include "tests/kernel/k_util.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The virtual device: memory, streams, events, graphs, failure. */
@@ -192,6 +197,57 @@ test_reserve(void **state)
 }
 
 /* Far more commands than the queue holds run in order, and large copies work. */
+/* Returns how many threads have a name that begins with `name` and this nice value. */
+static int
+threads_with(const char *name, int nice)
+{
+    DIR *d = opendir("/proc/self/task");
+    struct dirent *e;
+    int n = 0;
+    assert_non_null(d);
+    while ((e = readdir(d)) != NULL) {
+        char path[300], comm[32] = "";
+        int fd;
+        snprintf(path, sizeof(path), "/proc/self/task/%s/comm", e->d_name);
+        fd = e->d_name[0] != '.' ? open(path, O_RDONLY) : -1;
+        if (fd < 0)
+            continue;
+        assert_true(read(fd, comm, sizeof(comm) - 1) > 0);
+        close(fd);
+        n += strncmp(comm, name, strlen(name)) == 0 &&
+            getpriority(PRIO_PROCESS, (id_t)atoi(e->d_name)) == nice;
+    }
+    closedir(d);
+    return n;
+}
+
+/* Threads that compute have the nice value; the caller keeps its own. */
+static void
+test_nice(void **state)
+{
+    const int own = getpriority(PRIO_PROCESS, 0), want = own + 3 < 19 ? own + 3 : 19;
+    struct fdk_open_args args = { .n_device = 1, .n_thread = 3, .nice = 20 };
+    struct fdk_ctx *ctx;
+    fdk_stream_t st;
+    char err[256];
+    (void)state;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
+    assert_non_null(strstr(err, "nice value 20"));
+    args.nice = 3;
+    assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), 0);
+    assert_int_equal(ops->stream_new(ctx, 0, &st), 0);
+    assert_int_equal(ops->stream_sync(st), 0);
+    for (int i = 0; i < 5000 && threads_with("fdk-pool", want) < 2; i++)
+        usleep(1000);
+    assert_int_equal(threads_with("fdk-pool", want), 2);
+    for (int i = 0; i < 5000 && threads_with("fdk-stream", want) < 1; i++)
+        usleep(1000);
+    assert_int_equal(threads_with("fdk-stream", want), 1);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), own);
+    ops->stream_free(st);
+    ops->close(ctx);
+}
+
 static void
 test_fifo(void **state)
 {
@@ -864,6 +920,7 @@ main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open),
         cmocka_unit_test(test_dead),
+        cmocka_unit_test(test_nice),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_reserve),
         cmocka_unit_test(test_fifo),

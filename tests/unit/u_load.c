@@ -76,6 +76,10 @@ t_open_args(void **state)
     assert_int_equal(o.a.deterministic, 0);
     assert_int_equal(o.a.unfused, 1);
     free(f);
+    f = with("device.nice", "7");
+    wrk_open_args(&f->w, &o);
+    assert_int_equal(o.a.nice, 7);
+    free(f);
     f = with("ipc.spin_us", "70");
     wrk_open_args(&f->w, &o);
     assert_int_equal(o.a.spin_us, 70);
