@@ -10,6 +10,9 @@
 #define SMP_IN_PROMPT 0x8000u
 #define SMP_COUNT     0x7fffu
 
+/* The inverse of a lower temperature is no number of fp32, which kernels compute with. */
+#define SMP_LEAST_TEMPERATURE 1e-30f
+
 void
 smp_row(const struct seq *s, struct fdk_row *ret)
 {
@@ -21,6 +24,8 @@ smp_row(const struct seq *s, struct fdk_row *ret)
     ret->sample = s->sample;
     ret->top_k = r->p.top_k;
     ret->temperature = r->p.temperature;
+    if (ret->temperature > 0 && ret->temperature < SMP_LEAST_TEMPERATURE)
+        ret->temperature = SMP_LEAST_TEMPERATURE;
     ret->top_p = r->p.top_p;
     ret->min_p = r->p.min_p;
     ret->last_token = s->n_tok > 0 ? (int32_t)req_token(s, s->n_tok - 1) : 0;

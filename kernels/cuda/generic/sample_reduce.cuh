@@ -122,8 +122,8 @@ sum_of_row(struct shared &s, struct part &p, u64 v)
 }
 
 /* A lower bound that at least `groups` logits reach, or as many as there are slots;
- * slots: those of the row's span. A logit that a bias changed may be in two of them, and
- * then it is one less. */
+ * slots: those of the row's span. A logit that a bias changed may be in two of them: as
+ * few as half of that number reach it then. */
 static __device__ float
 reached_by(const struct part &p, const u64 *slots, int groups)
 {
