@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-#define BLB_LONG  65536u     /* longer blobs are mappings of their own */
-#define BLB_PIECE (1u << 20) /* bytes unmapped at a time, which takes some 100 us */
+#define BLB_LONG  65536u       /* longer blobs are mappings of their own */
+#define BLB_PIECE (256u << 10) /* bytes unmapped at a time, which takes some 25 us */
 
 struct blb_old;
 struct blobs {

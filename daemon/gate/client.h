@@ -35,7 +35,7 @@ struct itk_job;
 struct usr;
 
 #define CLI_CHUNK       16384u /* bytes of a chunk of held records */
-#define CLI_CHUNKS      64u    /* chunks given back per iteration */
+#define CLI_CHUNKS      16u    /* chunks given back per iteration */
 #define CLI_PIECE       256u /* slots of held records moved between looks at the clock */
 #define CLI_PAGES       512u /* slots copied in the time that new pages take */
 #define CLI_CHUNK_PAGES 128u /* the same, for the pages of a chunk */

@@ -67,7 +67,7 @@ wlk_has_step(const struct wlk *l, uint64_t now_ns)
 {
     const struct lnk_beat *b;
 
-    if (l->seg == NULL)
+    if (l->seg == NULL || l->n_with == 0)
         return 0;
     b = &l->seg->w.beat;
     return __atomic_load_n(&b->step_began_ns, __ATOMIC_RELAXED) +

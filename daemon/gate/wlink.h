@@ -57,7 +57,8 @@ int wlk_load_percent(const struct wlk *l);
 /* May records be written to it? */
 int wlk_is_open(const struct wlk *l);
 
-/* Is it computing a step? At the latest until twice the step's expected time. */
+/* Does it compute a step, as far as the gate knows? At most for twice the step's expected
+ * time; 0 while that is not known. */
 int wlk_has_step(const struct wlk *l, uint64_t now_ns);
 
 /* Each returns 1, or 0 if the ring has no room now. */

@@ -196,7 +196,6 @@ test_reserve(void **state)
     ops->close(ctx); /* frees what is left */
 }
 
-/* Far more commands than the queue holds run in order, and large copies work. */
 /* Returns how many threads have a name that begins with `name` and this nice value. */
 static int
 threads_with(const char *name, int nice)
@@ -212,7 +211,7 @@ threads_with(const char *name, int nice)
         fd = e->d_name[0] != '.' ? open(path, O_RDONLY) : -1;
         if (fd < 0)
             continue;
-        assert_true(read(fd, comm, sizeof(comm) - 1) > 0);
+        (void)!read(fd, comm, sizeof(comm) - 1); /* nothing: it just ended */
         close(fd);
         n += strncmp(comm, name, strlen(name)) == 0 &&
             getpriority(PRIO_PROCESS, (id_t)atoi(e->d_name)) == nice;
@@ -231,6 +230,8 @@ test_nice(void **state)
     fdk_stream_t st;
     char err[256];
     (void)state;
+    if (own >= 19)
+        skip();
     assert_int_equal(ops->open(&args, &ctx, err, sizeof(err)), -EINVAL);
     assert_non_null(strstr(err, "nice value 20"));
     args.nice = 3;
@@ -248,6 +249,7 @@ test_nice(void **state)
     ops->close(ctx);
 }
 
+/* Far more commands than the queue holds run in order, and large copies work. */
 static void
 test_fifo(void **state)
 {
