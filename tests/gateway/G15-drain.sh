@@ -5,7 +5,7 @@
 # connection is refused meanwhile, and the next process answers the new requests.
 . "$(dirname "$0")/lib.sh"
 start --set model.path="$DEMO"
-gateway
+gateway --set http.drain_timeout_ms=$((30000 * slow))
 py "$gw/g15_drain.py" || fail "see above"
 wait "$http_pid" || fail "exit $?"
 http_pid=
