@@ -136,7 +136,8 @@ int gate_open(struct gate *g);
 struct gate *gate_free(struct gate *g);
 
 /* Runs one iteration, without system calls except wake-ups and, with few processors, a
- * yield after its own answers; and the timers when a tick has passed. Returns a measure of the work done, 0 for none. */
+ * yield after its own answers; and the timers when a tick has passed. Returns a measure of
+ * the work done, 0 for none. */
 int gate_poll(struct gate *g, uint64_t now_ns);
 /* Waits for socket events, at most timeout_ms; not while events of the last wait are
  * left. Handles GATE_EVENTS of them, not counting doorbells. */

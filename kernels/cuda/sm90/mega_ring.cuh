@@ -18,6 +18,8 @@
 #define DEPTH      5             /* stages of the ring */
 #define FLIGHT     4             /* most halves of stages being loaded at once */
 #define FLIGHT_WAIT 2            /* the same while the block waits for packets */
+static_assert(FLIGHT < DEPTH && FLIGHT_WAIT >= 2,
+    "struct ring_ask counts stages of one half too, and may wait for one of two");
 #define EVEN       8             /* row groups of a block that count as a few */
 #define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
 #define HALF       (MEGA_WARPS * CHUNK) /* bytes of a half of a stage */
