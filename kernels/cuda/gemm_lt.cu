@@ -544,22 +544,27 @@ cu_lt_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
     return rc;
 }
 
-/* If no algorithm is usable, each launch finds that out itself. */
+/* If no algorithm is usable, each launch finds that out itself. Each algorithm is launched
+ * once, as one from the file has not been measured: the library loads its kernel at its
+ * first launch, and may then wait for the device, which in a step may be waiting for
+ * another rank. */
 int
 cu_lt_choose(const struct fdk_gemm_args *a, int32_t least, fdk_stream_t st)
 {
     struct cu_dev *d = cu_stream_of(st)->dev;
     struct fdk_gemm_args b = *a;
     int32_t lo, hi = least - 1;
-    int first;
-    while (hi < a->T) {
+    int first, rc = 0;
+    while (hi < a->T && rc >= 0) {
         lt_range_rows(lt_range(d, hi + 1), &lo, &hi);
         b.T = hi < a->T ? hi : a->T;
-        (void)lt_algo_get(d, &b, st, &first);
+        const struct lt_algo *g = lt_algo_get(d, &b, st, &first);
+        if (g != NULL && first)
+            rc = lt_launch(&b, g, st);
         if (hi >= LT_MOST)
             break;
     }
-    return cu_launched(st, "gemm");
+    return rc < 0 ? rc : cu_launched(st, "gemm");
 }
 
 cudaError_t

@@ -506,17 +506,19 @@ choices(const char *dir)
     return n;
 }
 
-/* One for each class of rows: 129 to 256, 384, 512, 640, and 700 for up to 768. */
+/* Opens a context and chooses for up to 700 rows. The choice launches each algorithm, also one
+ * from the file: y is written. */
 static void
-gemm_chooses_ahead(void **state)
+choose_in(const char *dir)
 {
-    char dir[] = "/tmp/k_cuda_gemm.XXXXXX", err[256], cmd[64];
+    char err[256];
     const struct fdk_open_args args = { .n_device = 1, .cache_dir = dir };
     const struct fdk_ops *ops = &fdk_ops_cuda;
     struct fdk_ctx *ctx;
     fdk_stream_t st;
     void *m[5];
     const int32_t live = 700;
+    uint16_t y[2];
     struct fdk_gemm_args a = { .T = live,
         .N = 1024,
         .K = 512,
@@ -524,8 +526,6 @@ gemm_chooses_ahead(void **state)
         .w_dtype = FDK_BF16,
         .act = FDK_BF16,
         .y_dtype = FDK_BF16 };
-    (void)state;
-    assert_non_null(mkdtemp(dir));
     OK(ops->open(&args, &ctx, err, sizeof(err)));
     OK(ops->stream_new(ctx, 0, &st));
     a.scratch_bytes = ops->gemm_scratch(&a);
@@ -533,7 +533,7 @@ gemm_chooses_ahead(void **state)
         a.scratch_bytes + 1 };
     for (int i = 0; i < 5; i++) {
         OK(ops->mem_alloc(ctx, 0, bytes[i], &m[i]));
-        OK(ops->fill(st, m[i], 0, bytes[i]));
+        OK(ops->fill(st, m[i], i == 2 ? 0xff : 0, bytes[i]));
     }
     a.x = m[0];
     a.w = m[1];
@@ -543,6 +543,11 @@ gemm_chooses_ahead(void **state)
     a.scratch = m[4];
     OK(ops->copy(st, m[3], &live, 4));
     OK(ops->gemm_choose(&a, st));
+    OK(ops->copy(st, &y[0], m[2], 2));
+    OK(ops->copy(st, &y[1], (char *)m[2] + bytes[2] - 2, 2));
+    OK(ops->stream_sync(st));
+    assert_int_equal(y[0], 0);
+    assert_int_equal(y[1], 0);
     assert_int_equal(choices(dir), 5);
     for (a.T = 1; a.T <= 700; a.T += 37)
         OK(ops->gemm(&a, st));
@@ -552,6 +557,17 @@ gemm_chooses_ahead(void **state)
         ops->mem_free(ctx, 0, m[i]);
     ops->stream_free(st);
     ops->close(ctx);
+}
+
+/* One for each class of rows: 129 to 256, 384, 512, 640, and 700 for up to 768. */
+static void
+gemm_chooses_ahead(void **state)
+{
+    char dir[] = "/tmp/k_cuda_gemm.XXXXXX", cmd[64];
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    choose_in(dir);
+    choose_in(dir);
     snprintf(cmd, sizeof(cmd), "rm -r %s", dir);
     assert_int_equal(system(cmd), 0);
 }
