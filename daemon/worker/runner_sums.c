@@ -171,6 +171,25 @@ sums_bound(size_t best_at, size_t last)
     return best_at == last ? UINT64_MAX : (uint64_t)best_at * SUMS_FACTOR / 2;
 }
 
+/* Set the number of elements for this size. In a step most sums are fused with a residual
+ * and a norm, which not every way does in one pass. The residual is behind the operand or
+ * behind the result; if neither has room, sums are plain. */
+static void
+sums_size(const struct runner *run, size_t bytes)
+{
+    struct run_sums *s = run->sums;
+    size_t row = (size_t)run->prog->cfg.hidden, n = bytes / sums_elt(run) / row * row;
+    size_t used = (n + row) * sizeof(float);
+
+    s->row = n > 0 ? row : 0;
+    s->residual = (n * sums_elt(run) + SUMS_ALIGN - 1) / SUMS_ALIGN * SUMS_ALIGN;
+    if (s->residual + used > sums_most(run))
+        s->residual = 2 * sums_most(run);
+    if (s->residual + used > (size_t)run_root(run)->mem.activations)
+        s->row = 0;
+    s->n = s->row > 0 ? n : bytes / sums_elt(run);
+}
+
 /* Returns 0, a device's error, or 1 if time ran out before the last size. */
 static int
 sums_choose_sizes(struct runner *run, int has_packets, uint64_t until_ns,
@@ -184,7 +203,7 @@ sums_choose_sizes(struct runner *run, int has_packets, uint64_t until_ns,
 
         if (clk_now_ns() >= until_ns)
             return 1;
-        run->sums->n = bytes / sums_elt(run);
+        sums_size(run, bytes);
         for (int w = has_packets ? SUMS_PACKETS : SUMS_WHOLE; w < SUMS__N && rc == 0; w++)
             rc = sums_time(run, (enum sums_way)w, &ns[w]);
         if (ns[SUMS_WHOLE] <= ns[SUMS_SHARES])

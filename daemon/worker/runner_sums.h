@@ -18,6 +18,9 @@ enum sums_op { SUMS_SUM, SUMS_GATHER, SUMS_AHEAD, SUMS_OP__N };
 struct run_sums {
     size_t n; /* elements of a rank's operand */
     enum sums_op op;
+    size_t row; /* elements of a row with a residual and a norm, of which n is a multiple; 0:
+                   plain sums */
+    size_t residual; /* offset of the residual in the activations, the norm's weights behind */
     char *h[FDK_MAX_RANKS];     /* each rank's host buffer: operand, then result */
     int64_t bad[FDK_MAX_RANKS]; /* first wrong element, -1: none */
     float was[FDK_MAX_RANKS], want[FDK_MAX_RANKS]; /* its value, and the right one */

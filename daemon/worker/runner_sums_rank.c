@@ -62,7 +62,7 @@ sums_launch(struct run_dev *dev)
 {
     const struct runner *run = dev->run;
     const struct run_sums *s = run->sums;
-    const struct fdk_all_reduce_args r = { .group = run->group[run_copy(dev)],
+    struct fdk_all_reduce_args r = { .group = run->group[run_copy(dev)],
         .y = sums_d_y(dev),
         .x = dev->d_act,
         .T = 1,
@@ -78,6 +78,12 @@ sums_launch(struct run_dev *dev)
 
     int rc;
 
+    if (s->row > 0) {
+        r.T = (int32_t)(s->n / s->row);
+        r.C = (int32_t)s->row;
+        r.residual = (float *)((char *)dev->d_act + s->residual);
+        r.w = r.residual + s->n;
+    }
     if (s->op == SUMS_GATHER)
         return run->k->all_gather(&g, dev->stream);
     if (s->op == SUMS_SUM)

@@ -217,6 +217,7 @@ see_ways(struct fdk_group *g, const struct fdk_group_ways *set, struct fdk_group
 /* Fake times of rank 0: a sum takes 1 ms, and 5 ms with the slower method. */
 static const struct run_dev *root;
 static uint64_t root_ns, recorded_ns[2];
+static int n_normed; /* sums with a residual and a norm */
 
 static int
 timed_sum(const struct fdk_all_reduce_args *a, fdk_stream_t st)
@@ -224,7 +225,8 @@ timed_sum(const struct fdk_all_reduce_args *a, fdk_stream_t st)
     int whole = now_ways.one_shot_bytes > 1;
 
     if (st == root->stream)
-        root_ns += whole == (4 * a->C <= whole_until) ? CLK_MS : 5 * CLK_MS;
+        root_ns += whole == (4 * a->T * a->C <= whole_until) ? CLK_MS : 5 * CLK_MS;
+    n_normed += a->residual != NULL;
     return fdk_ops_cpu.all_reduce(a, st);
 }
 
@@ -270,6 +272,7 @@ ways_by_time(void **state)
             fail_msg("whole until %d: %llu bytes", (int)cases[i].until,
                 (unsigned long long)ways.one_shot_bytes);
         assert_int_equal(ways.packet_bytes, 0);
+        assert_true(n_normed > 0); /* timed as a step has them */
         fdk_ops_cpu.group_ways(s->run->group[0], NULL, &was);
         assert_true(was.one_shot_bytes == ways.one_shot_bytes);
     }
