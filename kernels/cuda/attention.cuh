@@ -37,6 +37,7 @@
 #define CU_PART_GROW     256     /* deterministic: chunk from which splits grow in
                                     the other kernels */
 #define CU_SPLIT_BLOCKS  160     /* most blocks of a launch */
+#define CU_SET_MORE      8       /* see cu_set_uneven() */
 
 struct cu_att_long {             /* query tokens of one row */
     int32_t row;
@@ -88,7 +89,8 @@ struct cu_split_start {          /* first split of a block */
     int32_t tile, set, part;
     int32_t n;                   /* splits of the block; 0: nothing to do */
     int32_t at, total;           /* index of its first split, splits in the list */
-    int32_t pad[2];
+    int32_t from, to;            /* first block of its first head set, last block of its
+                                    last head set */
     struct cu_split_tile first;  /* a copy of the tile */
     int32_t block[CU_SPLIT_UNITS]; /* blocks of the KV cache with its first chunk */
 };
@@ -281,6 +283,28 @@ cu_split_begin(int total, int n, int b)
 {
     int more = total % n;
     return total / n * b + (b < more ? b : more);
+}
+
+/* Number of blocks for a head set of n splits, if each block has splits of one head set
+ * only. In all there are `total` splits and n_block blocks. 0: too few blocks. The merge of
+ * a block's sums takes about as long as 2 / 3 of a split. */
+static inline __host__ __device__ int
+cu_set_blocks(int n, int total, int n_block)
+{
+    int k = (int)((int64_t)n * n_block / total);
+    while (k > 1 && (int64_t)2 * k * k > 3 * n)
+        k--;
+    return k;
+}
+
+/* Is it better to divide all splits evenly, because a block of such a head set has too
+ * many more than the mean? No, if further blocks would not be faster. */
+static inline __host__ __device__ bool
+cu_set_uneven(int n, int total, int n_block)
+{
+    const int k = cu_set_blocks(n, total, n_block);
+    return k == 0 || ((int64_t)(n - 1) / k + 1 - CU_SET_MORE > total / n_block &&
+        (int64_t)2 * (k + 1) * (k + 1) <= 3 * n);
 }
 
 /* Block that computes split i. */

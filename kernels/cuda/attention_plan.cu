@@ -28,6 +28,7 @@ struct plan_args {
     int32_t block_shift;
     int32_t window;              /* of the layers of the split tiles; 0: none */
     int32_t chunk;               /* tokens of a chunk of the split tiles */
+    int32_t apart;               /* blocks have splits of one head set only, if possible */
     int32_t D;
     struct fdk_kv kv;            /* n_own > 1: split tiles are rows of one token, and
                                     chunks count this rank's tokens of a row. Other ranks,
@@ -209,7 +210,7 @@ plan_rows(const struct plan_args &p, struct plan_shared &s, int base, int n_row,
         row = plan_row(p, r);
     if (r < n_row)
         c = count_tiles(p, row, s.long_tile);
-    if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0 && p.kv.n_own <= 1)
+    if (c.splits > 0 && p.b.ids != NULL && p.b.ids[row.tok] < 0)
         row.old = row.kv - row.n;
     s.row[tid] = row;
     /* The three counts in one number: each is below 2^21 in a step. */
@@ -288,6 +289,16 @@ find_tile(const struct plan_args &p, const struct plan_shared &s, int n, int e)
     return lo;
 }
 
+/* First split of the head set of split i, and first split of the next head set. */
+static __device__ int2
+set_of(const struct plan_args &p, struct plan_shared &s, int n, int i)
+{
+    const struct cu_split_tile &t = tile_at(p, s, find_tile(p, s, n, i / p.n_set));
+    int each = cu_tile_parts(t.begin, t.n_chunk, p.cut);
+    int at = i - (i - t.first * p.n_set) % each;
+    return make_int2(at, at + each);
+}
+
 static __device__ void
 put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, int b)
 {
@@ -302,6 +313,8 @@ put_start(const struct plan_args &p, struct plan_shared &s, int n, int total, in
         int in = t.at - t.first.first * p.n_set;
         t.set = in / each;
         t.part = in - t.set * each;
+        t.from = find(s.begin, p.n_block, set_of(p, s, n, t.at).x);
+        t.to = find(s.begin, p.n_block, set_of(p, s, n, t.at + t.n - 1).y - 1);
         const int32_t *table = p.b.block_table +
             (int64_t)t.first.state * p.b.table_stride;
 #pragma unroll
@@ -321,10 +334,8 @@ nearest_set(const struct plan_args &p, struct plan_shared &s, int n, int total, 
 {
     if (i <= 0 || i >= total)
         return i;
-    const struct cu_split_tile &t = tile_at(p, s, find_tile(p, s, n, i / p.n_set));
-    int each = cu_tile_parts(t.begin, t.n_chunk, p.cut);
-    int in = (i - t.first * p.n_set) % each;
-    return 2 * in < each ? i - in : i + each - in;
+    int2 set = set_of(p, s, n, i);
+    return 2 * (i - set.x) < set.y - set.x ? set.x : set.y;
 }
 
 /* Divides the splits such that each block has full head sets and so nothing to merge, at
@@ -343,11 +354,36 @@ whole_sets(const struct plan_args &p, struct plan_shared &s, int n, int total)
     return !__syncthreads_or(longer);
 }
 
+/* Divides the splits such that no block has splits of two head sets: it merges once, at its
+ * end. Returns 1 and sets s.begin, or 0. */
+static __device__ int
+sets_apart(const struct plan_args &p, struct plan_shared &s, int n, int total)
+{
+    int i = (int)threadIdx.x, each = 0, k = 0;
+    if (n == 0 || n > p.n_block)
+        return 0;
+    if (i < n) {
+        int2 set = set_of(p, s, n, tile_at(p, s, i).first * p.n_set);
+        each = set.y - set.x;
+        k = cu_set_blocks(each, total, p.n_block);
+    }
+    if (__syncthreads_or(i < n && cu_set_uneven(each, total, p.n_block)))
+        return 0;
+    int at = (int)block_sum(s, k * p.n_set) - k * p.n_set;
+    if (i <= p.n_block)
+        s.begin[i] = total;
+    __syncthreads();
+    for (int m = 0; m < k * p.n_set; m++)
+        s.begin[at + m] = tile_at(p, s, i).first * p.n_set + m / k * each + m % k * each / k;
+    return 1;
+}
+
 static __device__ void
 cut_parts(const struct plan_args &p, struct plan_shared &s, int n)
 {
     int tid = (int)threadIdx.x, total = sum_parts(p, s, n) * p.n_set;
-    if (!whole_sets(p, s, n, total) && tid <= p.n_block)
+    bool done = p.apart && sets_apart(p, s, n, total);
+    if (!done && !whole_sets(p, s, n, total) && tid <= p.n_block)
         s.begin[tid] = cu_split_begin(total, p.n_block, tid);
     __syncthreads();
     if (tid < p.n_block)
@@ -482,6 +518,7 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;
     ret->chunk = cu_split_chunk(&t);
+    ret->apart = cu_att_double(&t);
     ret->D = t.D;
     return 0;
 }
@@ -579,7 +616,7 @@ host_row(struct host_plan *h, int r, int n_tok)
     row.n = std::max(std::min((int)b.q_start[r + 1], n_tok) - row.tok, 0);
     const int is_long = h->p->has_long && row.n >= CU_ATT_LONG_MIN;
     const int is_split = !is_long && h->p->has_split && is_split_row(*h->p, row);
-    if (is_split && row.n > 0 && b.ids != NULL && b.ids[row.tok] < 0 && h->p->kv.n_own <= 1)
+    if (is_split && row.n > 0 && b.ids != NULL && b.ids[row.tok] < 0)
         row.old = row.kv - row.n;
     for (int i = 0; (int64_t)i * bt < (int64_t)row.n * a; i++) {
         const int tok = row.tok + (int)((int64_t)i * bt / a);
@@ -614,15 +651,49 @@ host_find(const struct host_plan *h, int e)
     return lo;
 }
 
+static int2
+host_set_of(const struct host_plan *h, int i)
+{
+    const struct cu_split_tile &t = h->p->split.tile[host_find(h, i / h->p->n_set)];
+    const int each = cu_tile_parts(t.begin, t.n_chunk, h->p->cut);
+    const int at = i - (i - t.first * h->p->n_set) % each;
+    return make_int2(at, at + each);
+}
+
 static int
 host_nearest_set(const struct host_plan *h, int total, int i)
 {
     if (i <= 0 || i >= total)
         return i;
-    const struct cu_split_tile &t = h->p->split.tile[host_find(h, i / h->p->n_set)];
-    const int each = cu_tile_parts(t.begin, t.n_chunk, h->p->cut);
-    const int in = (i - t.first * h->p->n_set) % each;
-    return 2 * in < each ? i - in : i + each - in;
+    const int2 set = host_set_of(h, i);
+    return 2 * (i - set.x) < set.y - set.x ? set.x : set.y;
+}
+
+/* Host version of sets_apart(). */
+static int
+host_sets_apart(const struct host_plan *h, int total, int *begin)
+{
+    const struct plan_args &p = *h->p;
+    int b = 0;
+    if (h->n_split == 0 || h->n_split > p.n_block)
+        return 0;
+    for (int i = 0; i < h->n_split; i++) {
+        const int2 set = host_set_of(h, p.split.tile[i].first * p.n_set);
+        const int each = set.y - set.x, k = cu_set_blocks(each, total, p.n_block);
+        if (cu_set_uneven(each, total, p.n_block))
+            return 0;
+        for (int m = 0; m < k * p.n_set; m++)
+            begin[b++] = set.x + m / k * each + m % k * each / k;
+    }
+    while (b <= p.n_block)
+        begin[b++] = total;
+    return 1;
+}
+
+static int
+host_block(const struct plan_args &p, const int *begin, int split)
+{
+    return (int)(std::upper_bound(begin, begin + p.n_block, split) - begin) - 1;
 }
 
 static void
@@ -640,6 +711,8 @@ host_start(const struct host_plan *h, int total, const int *begin, int b)
         const int in = t.at - t.first.first * p.n_set;
         t.set = in / each;
         t.part = in - t.set * each;
+        t.from = host_block(p, begin, host_set_of(h, t.at).x);
+        t.to = host_block(p, begin, host_set_of(h, t.at + t.n - 1).y - 1);
         const int32_t *table = p.b.block_table + (int64_t)t.first.state * p.b.table_stride;
         for (int i = 0; i < CU_SPLIT_UNITS; i++) {
             int pos = cu_tile_chunk(t.part, t.first.begin, p.cut) * p.chunk +
@@ -663,9 +736,10 @@ host_cut(const struct host_plan *h)
         total += own;
     }
     total *= p.n_set;
-    for (int b = 0; b <= p.n_block; b++)
+    const int apart = p.apart && host_sets_apart(h, total, begin);
+    for (int b = 0; b <= p.n_block && !apart; b++)
         begin[b] = host_nearest_set(h, total, cu_split_begin(total, p.n_block, b));
-    for (int b = 0; b < p.n_block; b++)
+    for (int b = 0; b < p.n_block && !apart; b++)
         whole &= ((int64_t)(begin[b + 1] - begin[b]) * p.n_block - total) *
             (1 << p.cut.few) <= (int64_t)WHOLE_MORE * p.n_block;
     for (int b = 0; b <= p.n_block && !whole; b++)

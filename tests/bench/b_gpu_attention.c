@@ -5,8 +5,9 @@
  * layer so that nothing is in a cache by accident. Prompts in operations per second,
  * counting only the causal half, with the rate of a large GEMM. Decoding in bytes of keys
  * and values per second, with the device's peak read rate; with a window only keys in it
- * count. All in one run.
- * Usage: b_gpu_attention [-d] [-l] [-p] [D ...] (-d: opened
+ * count. All in one run. With -o, instead, decoding where two ranks with 16 query heads each
+ * and one KV head divide the tokens: the launch of one of them.
+ * Usage: b_gpu_attention [-d] [-l] [-p] [-o] [D ...] (-d: opened
  * deterministic; -l: prompts of 131,072 tokens too; -p: only prompts; D: head dims)
  */
 #include "config.h"
@@ -23,7 +24,11 @@
 #define SPREAD \
     ((size_t)1 << 30) /* about as many bytes of KV in a graph: no cache holds them */
 
-enum { H = 32, K = 8, B = 16, MAX_LAYER = 64 };
+enum { MAX_LAYER = 64 };
+
+static int32_t H = 32, K = 8, B = 16; /* heads, KV heads, tokens of a block */
+static int32_t n_own = 1;             /* ranks that divide a block */
+static int32_t least_layer;           /* as far apart as a model's */
 
 static double flop_rate;
 static int is_long;
@@ -87,7 +92,8 @@ struct step { /* n_row rows of n new tokens after `before` others */
 static void
 make_batch(struct step *s)
 {
-    int32_t T = s->n_row * s->n, len = s->n + s->before, stride = (len + B - 1) / B;
+    int32_t T = s->n_row * s->n, len = s->n + s->before;
+    int32_t stride = (len + B * n_own - 1) / (B * n_own);
     size_t n_block = (size_t)s->n_row * (size_t)stride;
     int32_t *v = mem_array((size_t)T + 1, 4), *table = mem_array(n_block, 4);
 
@@ -150,7 +156,10 @@ attention(struct step *s, int32_t n_launch)
         .scale = 1 / sqrtf((float)D),
         .act = FDK_BF16 };
     struct fdk_att_plan_args p = { .b = &s->b, .att = &a };
-    size_t layer, n_block = (size_t)s->n_row * (size_t)((s->n + s->before + B - 1) / B);
+    int32_t whole = B * n_own;
+    size_t layer,
+        n_block = (size_t)s->n_row * (size_t)((s->n + s->before + whole - 1) / whole);
+    size_t vectors = (size_t)T * (size_t)(n_own * (H + 2 * K));
     int32_t n_layer;
     double ret;
 
@@ -160,16 +169,19 @@ attention(struct step *s, int32_t n_launch)
         .n_kv_head = K,
         .head_dim = D,
         .dtype = FDK_BF16,
+        .n_own = n_own,
         .v_bytes = (uint64_t)(K * B * D) * 2 };
     a.kv.layer_bytes = 2 * a.kv.v_bytes;
     layer = n_block * a.kv.layer_bytes;
     n_layer = SPREAD / layer >= MAX_LAYER ? MAX_LAYER
         : SPREAD / layer >= 2             ? (int32_t)(SPREAD / layer)
                                           : 2;
+    if (n_layer < least_layer)
+        n_layer = least_layer;
     a.kv.block_bytes = (uint64_t)n_layer * a.kv.layer_bytes;
     a.kv.base = numbers(n_block * a.kv.block_bytes);
-    a.qkv = numbers((size_t)T * (H + 2 * K) * (size_t)D * 2);
-    a.y = device((size_t)T * H * (size_t)D * 2);
+    a.qkv = numbers(vectors * (size_t)D * 2);
+    a.y = device(vectors * (size_t)(D + 1) * 4); /* shares: fp32 with the log-sum-exp */
     ops->att_shape(&a, &p.a, &p.bt);
     p.n_max = a.n_work_max = fdk_tiles_max(s->n_row, T, p.a, p.bt);
     p.work = device((size_t)p.n_max * sizeof(*p.work));
@@ -265,17 +277,39 @@ decoding(int32_t D)
     }
 }
 
+static void
+shared(void)
+{
+    static const int32_t rows[] = { 1, 8, 32, 64 }, context[] = { 8192, 32768 };
+
+    H = 16, K = 1, B = 64, n_own = 2, least_layer = 32;
+    (void)printf("\ndecoding, half of the tokens, %d query heads of two ranks: us, TB/s (%% of "
+                 "peak read)\n",
+        2 * H);
+    for (size_t c = 0; c < 2; c++)
+        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+            struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1, .D = 128 };
+            double t = attention(&s, 0);
+            double rate = (double)rows[i] * context[c] / 2 * K * s.D * 4 / t;
+
+            (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%)\n", rows[i], context[c],
+                t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate);
+            (void)fflush(stdout);
+        }
+}
+
 int
 main(int argc, char **argv)
 {
     static const int32_t all[] = { 128, 64, 80, 96, 192, 256 };
     struct fdk_open_args args = { .n_device = 1, .max_token = 131072 };
-    int rc, first = 1, prompts_alone = 0;
+    int rc, first = 1, prompts_alone = 0, is_shared = 0;
 
     for (; first < argc && argv[first][0] == '-'; first++) {
         args.deterministic |= strcmp(argv[first], "-d") == 0;
         is_long |= strcmp(argv[first], "-l") == 0;
         prompts_alone |= strcmp(argv[first], "-p") == 0;
+        is_shared |= strcmp(argv[first], "-o") == 0;
     }
     rc = gb_open("b_gpu_attention", &args);
     if (rc != 0)
@@ -285,6 +319,10 @@ main(int argc, char **argv)
                  "TFLOP/s; %d heads, %d KV heads\n",
         gb.info.name, gb.info.n_proc, args.deterministic ? ", deterministic" : "",
         gb.read_rate / 1e12, flop_rate / 1e12, H, K);
+    if (is_shared) {
+        shared();
+        return 0;
+    }
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         int wanted = argc <= first;
 

@@ -25,6 +25,7 @@
 #define CHUNK FDK_ATT_CHUNK
 #define PARTS 8
 #define SPLIT_ROWS 4096          /* most query vectors for one block per split */
+#define SPLIT_FEW  512           /* the same, without rows of one token */
 
 static_assert(CHUNK == 64, "two scores per lane");
 
@@ -401,6 +402,18 @@ merge_kernel(struct fdk_attention_args a, struct fdk_batch b, struct att_rows ro
     }
 }
 
+/* Has the block no work? Not if its entry of the plan is invalid, which it reports. */
+static __device__ __forceinline__ bool
+is_idle(const struct fdk_attention_args &a, const struct fdk_batch &b, int w,
+    struct att_rows rows)
+{
+    if (w >= cu_clip(a.n_work, a.n_work_max))
+        return true;
+    int row = a.work[w].row;
+    return row >= 0 && row < cu_clip(b.n_row, b.max_row) &&
+        is_others(b, row, cu_clip(b.n_tok, a.T), rows);
+}
+
 template<typename E>
 static __global__ void
 attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
@@ -409,7 +422,10 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
     extern __shared__ float mem[];
     int w = (int)blockIdx.x;
     cu_dep_next();
-    cu_dep_wait();
+    /* The plan may be read before the wait. So that the grid ends after the one before it,
+     * a block without work waits as well. */
+    if ((w | (int)blockIdx.y | (int)blockIdx.z) == 0 || !is_idle(a, b, w, rows))
+        cu_dep_wait();
     if (w >= cu_clip(a.n_work, a.n_work_max))
         return;
     int row = a.work[w].row, tile = a.work[w].tile, n_tok = cu_clip(b.n_tok, a.T);
@@ -442,11 +458,12 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
         atomicAdd(a.n_done, 1u);
 }
 
-/* Does each split have its own block? */
+/* Does each split have its own block? Not if rows of one token are skipped, as then most
+ * steps have no other rows, and their blocks end at once. */
 static int
-att_splits(const struct fdk_attention_args *a)
+att_splits(const struct fdk_attention_args *a, int least)
 {
-    return (int64_t)a->T * a->H * cu_att_ranks(&a->kv) <= SPLIT_ROWS;
+    return (int64_t)a->T * a->H * cu_att_ranks(&a->kv) <= (least > 1 ? SPLIT_FEW : SPLIT_ROWS);
 }
 
 size_t
@@ -472,7 +489,7 @@ cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fdk_st
 {
     const struct att_rows rows = { least, long_min };
     int32_t qa, bt;
-    int split = att_splits(a);
+    int split = att_splits(a, least);
     cu_att_shape(a, &qa, &bt);
     if (split && (a->scratch == NULL || a->scratch_bytes < cu_att_plain_scratch(a)))
         return -EINVAL;

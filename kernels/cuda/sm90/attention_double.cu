@@ -123,8 +123,8 @@ copy_chunk(const struct split_args &s, const struct double_maps &m, uint32_t to,
     __syncwarp();
 }
 
-/* The producer warp: loads all chunks of the block. A chunk without tokens has no
- * stage. */
+/* The producer warp: loads all chunks of the block, those of old tokens before the
+ * previous kernel ends. A chunk without tokens has no stage. */
 static __device__ __forceinline__ void
 run_copies(char *mem, const struct split_args &s, const struct double_maps &m,
     struct walk w, struct table_part p)
@@ -133,11 +133,16 @@ run_copies(char *mem, const struct split_args &s, const struct double_maps &m,
     const int per = CHUNK >> piece_shift(s);
     const uint32_t base = cu_smem(mem);
     struct turn_of t = { { { 0, 0 } }, 0 };
+    bool waited = false;
     for (; w.left > 0; step<KIND>(w, s)) {
         const int pos = w.chunk * CHUNK, i = w.chunk * per;
         const int eight = (w.head << s.block_shift | (pos & mask)) / 8;
         if (pos >= w.t.see)
             continue;
+        if (!waited && pos + CHUNK > w.t.old) {
+            cu_dep_wait();
+            waited = true;
+        }
         table_reach(p, w, s, i);
         int block = __shfl_sync(0xffffffffu, p.block, (i - p.first + thread) % 32);
         block = thread < per ? block : -1;
@@ -320,10 +325,144 @@ put_sums(char *mem, const float (&o)[DIM / 2], const struct top &x, float score)
     }
 }
 
+#define ITEMS (CU_ATT_QUERIES * (DIM / 2) / (THREADS / 2))
+#define AHEAD 2                  /* blocks whose sums are loaded at the same time */
+
+/* The results of a thread: two dimensions each, of heads THREADS / DIM apart. */
+struct items {
+    struct pair v[ITEMS];
+};
+
+static __device__ __forceinline__ int
+item_head(int i)
+{
+    return (set_thread<KIND>() + i * (THREADS / 2)) / (DIM / 2);
+}
+
+static __device__ __forceinline__ int
+item_column(void)
+{
+    return set_thread<KIND>() % (DIM / 2) * 2;
+}
+
+/* Loads the sums of n_q heads in a block's slot; those of other heads are 0. */
+static __device__ __forceinline__ void
+load_items(struct items &all, const struct split_args &s, int block, int slot, int n_q)
+{
+    const auto *x = slot_of<DIM, KIND>(s, block, slot);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int q = item_head(i);
+        float2 o = {}, ml = { -INFINITY, 0 };
+        if (q < n_q) {
+            o = __ldcg((const float2 *)&x->o[q][item_column()]);
+            ml = __ldcg((const float2 *)x->ml[q]);
+        }
+        all.v[i] = { ml.x, ml.y, o.x, o.y };
+    }
+}
+
+/* fold_others() for all items at a time, so that they wait for memory together. */
+static __device__ __forceinline__ void
+fold_items(struct items &all, const struct split_args &s, const struct ending &e,
+    int n_q)
+{
+#pragma unroll 1
+    for (int b = e.first + 1; b <= e.end; b += AHEAD) {
+        struct items more[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            load_items(more[k], s, b + k, 1, b + k <= e.end ? n_q : 0);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++)
+                if (b + k <= e.end)
+                    fold(all.v[i], more[k].v[i]);
+    }
+}
+
+/* Stores item i as the result, like put_share(). */
+static __device__ __forceinline__ void
+put_item(const struct split_args &s, const struct walk &w, const struct items &all, int i)
+{
+    const struct fdk_attention_args &a = s.a;
+    const auto &v = all.v[i];
+    int h, h0, col = item_column();
+    (void)set_heads<KIND>(s, w, &h0);
+    const int rank = rank_head<KIND>(s, w, h0 + item_head(i), &h);
+    float *row = (float *)a.y + ((int64_t)w.t.tok * s.n_rank + rank) * (a.H * (DIM + 1));
+    const bool some = v.l > 0;
+    const float inv = some ? __frcp_rn(v.l) : 1;
+    row[h * DIM + col] = some ? v.x * inv : v.l;
+    row[h * DIM + col + 1] = some ? v.y * inv : v.l;
+    if (col == 0)
+        row[a.H * DIM + h] = v.l == 0 ? -INFINITY : LN2 * (v.m + __log2f(v.l));
+}
+
+/* Stores the items as results, or in this block's scratch. */
+static __device__ __forceinline__ void
+put_items(const struct items &all, const struct split_args &s, const struct walk &w,
+    bool result, bool own, int n_q)
+{
+    auto *x = slot_of<DIM, KIND>(s, (int)blockIdx.x, own ? 0 : 1);
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++) {
+        const int q = item_head(i), col = item_column();
+        if (q >= n_q)
+            continue;
+        if (result) {
+            put_item(s, w, all, i);
+            continue;
+        }
+        *(float2 *)&x->o[q][col] = make_float2(all.v[i].x, all.v[i].y);
+        if (col == 0)
+            *(float2 *)x->ml[q] = make_float2(all.v[i].m, all.v[i].l);
+    }
+}
+
+/* ending_of() by the blocks that the plan has found. */
+static __device__ __forceinline__ struct ending
+end_of(const struct walk &w, bool own)
+{
+    struct ending e = {};
+    e.own = own;
+    e.last = w.part + 1 == w.n_part;
+    e.open = own && !e.last;
+    e.first = own ? (int)blockIdx.x : w.from;
+    e.end = e.last ? (int)blockIdx.x : w.to;
+    return e;
+}
+
+/* Signals that this block has stored its sums of a head set that it shares. The last block
+ * to arrive merges. */
+static __device__ __forceinline__ void
+arrive_half(const struct split_args &s, const struct walk &w, const struct ending &e, int n_q,
+    int *flag)
+{
+    struct items all;
+    set_sync<KIND>();
+    if (set_thread<KIND>() == 0) {
+        uint32_t *c = arrivals<KIND>(s, w);
+        __threadfence();
+        *flag = atomicAdd(c, 1u) == (uint32_t)(e.end - e.first);
+        if (*flag) {
+            all_arrived<KIND>(s, w, c);
+            __threadfence();
+        }
+    }
+    set_sync<KIND>();
+    if (!*flag)
+        return;
+    load_items(all, s, e.first, 0, n_q);
+    fold_items(all, s, e, n_q);
+    put_items(all, s, w, true, false, n_q);
+}
+
 /* finish() of attention_split_merge.cuh, by one warpgroup for each half. */
 static __device__ __forceinline__ void
 finish_halves(char *mem, const struct split_args &s, const struct walk &w,
-    const float (&o)[DIM / 2], const struct top &x, float score, bool own, int total)
+    const float (&o)[DIM / 2], const struct top &x, float score, bool own)
 {
     const int half = set_half<KIND>(), tid = set_thread<KIND>();
     const float *sums = (const float *)(mem + double_room::sums) + half * CU_ATT_QUERIES *
@@ -331,22 +470,26 @@ finish_halves(char *mem, const struct split_args &s, const struct walk &w,
     const float2 *ml = (const float2 *)(mem + double_room::ml) + half * HEADS;
     int *flag = (int *)(mem + double_room::flag) + 2 * half;
     int h0, n_q = set_heads<KIND>(s, w, &h0);
-    const struct ending e = ending_of(s, w, own, total);
+    const struct ending e = end_of(w, own);
     both_sync();                 /* the sums of the last head set have been read */
     if (e.open && tid == 0)
         flag[1] = others_here<KIND>(s, w, e);
     if (tid < 2 * 32)
         put_sums(mem, o, x, score);
     both_sync();
-    const bool here = e.open && flag[1];
-#pragma unroll 1
-    for (int k = tid; k < n_q * (DIM / 2); k += THREADS / 2) {
-        int q = k / (DIM / 2), col = k % (DIM / 2) * 2;
-        put_pair<DIM, KIND>(NULL, s, w, e, total, here, q, col,
-            merge_warps<2, HEADS * WIDE>(sums + q * WIDE + col, ml + q));
-    }
-    set_sync<KIND>();
-    settle<DIM, KIND>(s, w, e, total, n_q, flag);
+    const bool here = e.open && flag[1], last = here || (e.own && e.last);
+    struct items all;
+#pragma unroll
+    for (int i = 0; i < ITEMS; i++)
+        all.v[i] = merge_warps<2, HEADS * WIDE>(sums + item_head(i) * WIDE + item_column(),
+            ml + item_head(i));
+    if (here)
+        fold_items(all, s, e, n_q);
+    put_items(all, s, w, last, e.own, n_q);
+    if (!last)
+        arrive_half(s, w, e, n_q, flag);
+    else if (!here && w.set == 0 && threadIdx.x == 0)
+        atomicAdd(s.a.n_done, 1u);
 }
 
 /* ---- the kernel ------------------------------------------------------------ */
@@ -361,7 +504,7 @@ let_go(uint32_t bar)
 
 /* A warpgroup: its chunks of the block's splits. */
 static __device__ __forceinline__ void
-run_products(char *mem, const struct split_args &s, struct walk w, int total)
+run_products(char *mem, const struct split_args &s, struct walk w)
 {
     /* The shuffle tells the compiler that the value is uniform in the warp. */
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
@@ -397,15 +540,14 @@ run_products(char *mem, const struct split_args &s, struct walk w, int total)
         step<KIND>(behind, s);
         if (behind.left > 0)     /* overlaps with the end of this head set */
             load_rows(q, s, behind);
-        finish_halves(mem, s, w, o, x, s.cap > 0 ? 1 : score, own, total);
+        finish_halves(mem, s, w, o, x, s.cap > 0 ? 1 : score, own);
         w = behind;
         own = true;
     }
 }
 
-/* Start of begin_parts() of attention_split.cuh. Returns the number of splits of all
- * blocks. */
-static __device__ __forceinline__ int
+/* Sets w to the block's first split. */
+static __device__ __forceinline__ void
 begin_walk(struct walk &w, const struct split_args &s, const struct cu_split_start *start)
 {
     const int4 x = *(const int4 *)start, y = *(const int4 *)&start->at;
@@ -416,11 +558,11 @@ begin_walk(struct walk &w, const struct split_args &s, const struct cu_split_sta
     w.part = x.z;
     w.chunk = part_begin<KIND>(w, s);
     w.left = x.w;
-    return y.y;
+    w.from = y.z;
+    w.to = y.w;
 }
 
-/* Only the plan and the block tables are read before the wait. With tokens divided among
- * ranks cu_split_tile.old is 0, so keys and values are only loaded after it. */
+/* Only the plan, the block tables and old tokens are read before the wait. */
 static __global__ void __launch_bounds__(THREADS + 128, 1)
 double_kernel(const __grid_constant__ struct split_args s,
     const __grid_constant__ struct double_maps m)
@@ -432,7 +574,7 @@ double_kernel(const __grid_constant__ struct split_args s,
     const bool copies = tid >= THREADS;
     struct walk w;
     struct table_part p = { -1, -1, 0, -1, -1 };
-    int total = begin_walk(w, s, start);
+    begin_walk(w, s, start);
     if (w.left <= 0) {
         if (blockIdx.x == 0)
             cu_dep_wait();       /* so that the grid ends after the one before it */
@@ -450,15 +592,15 @@ double_kernel(const __grid_constant__ struct split_args s,
     if (copies)
         table_reach(p, w, s, w.chunk * (CHUNK >> piece_shift(s)));
     __syncthreads();
-    cu_dep_wait();
-    cu_dep_next();
     if (copies) {                /* a warpgroup: setmaxnreg applies to all of its warps */
         asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(COPIER_REGISTERS));
         if (tid < THREADS + 32)
             run_copies(mem, s, m, w, p);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(OTHER_REGISTERS));
-        run_products(mem, s, w, total);
+        cu_dep_wait();
+        cu_dep_next();
+        run_products(mem, s, w);
     }
 #endif
 }

@@ -158,6 +158,7 @@ struct walk {
     int n_part;                  /* splits of a head set */
     int before;                  /* splits of the row that are before the window */
     int left;                    /* splits left, this one included */
+    int from, to;                /* DOUBLE: as in cu_split_start */
 };
 
 template<int G>
@@ -172,7 +173,7 @@ load_tile(struct walk &w, const struct split_args &s, const struct cu_split_tile
     w.t.n_chunk = x.w;
     w.t.first = y.x;
     w.t.state = y.y;
-    w.t.old = y.z;
+    w.t.old = G & RARE ? fdk_kv_count(&s.a.kv, y.z) : y.z;
     w.t.begin = y.w;
     w.n_part = G & DOUBLE ? w.t.n_chunk : cu_split_parts<(G & GROW) != 0>(w.t.n_chunk, s.cut);
     w.before = may_window<G>() ? cu_part_of<(G & GROW) != 0>(w.t.begin, s.cut) : 0;

@@ -103,7 +103,7 @@ put_result(const struct split_args &s, const struct walk &w, int q, int col,
     struct pair v)
 {
     const struct fdk_attention_args &a = s.a;
-    if (G & DOUBLE || ((G & RARE) && s.n_rank > 1)) {
+    if ((G & RARE) && s.n_rank > 1) {
         put_share<G>(s, w, q, col, v.m, v.l, v.x, v.y);
         return;
     }
@@ -276,14 +276,14 @@ put_ml(float2 *ml, const struct sums<D> &u, float score, int warp, int lane)
 }
 
 /* Stores the block's merged sums of query vector q, numbers at col: merged with its
- * earlier splits in `held` (deterministic, so never DOUBLE), as the result, or in the
+ * earlier splits in `held` (if deterministic), as the result, or in the
  * scratch. here: the sums of all other blocks are in the scratch. */
 template<int D, int G>
 static __device__ __forceinline__ void
 put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
     const struct ending &e, int total, bool here, int q, int col, struct pair v)
 {
-    if (!(G & DOUBLE) && e.own && s.det && w.part > 0) {
+    if (e.own && s.det && w.part > 0) {
         struct pair all = *held;
         fold(all, v);
         v = all;
@@ -292,7 +292,7 @@ put_pair(struct pair *held, const struct split_args &s, const struct walk &w,
         fold_others<D, G>(s, e, total, w.n_part, q, col, v);
     if (here || (e.own && e.last)) {
         put_result<G>(s, w, q, col, v);
-    } else if (!(G & DOUBLE) && e.own && !e.open) {
+    } else if (e.own && !e.open) {
         *held = v;
     } else {
         struct part_sum<D> *x = slot_of<D, G>(s, (int)blockIdx.x, e.own ? 0 : s.det ?
