@@ -26,6 +26,8 @@
 #define OWN   (PARTS / PAIR)     /* splits of a block; also its runs of 16 of 64 rows of
                                     w */
 #define RING_MOST   (200 * 1024) /* more is no faster */
+#define EARLY (96 * 1024)        /* bytes of w loaded before the wait: more would delay the
+                                    loads of the kernels that it waits for */
 #define MOST_ROWS 64             /* most rows of x for this kernel */
 #define MID_FROM  48             /* most rows of x for it if N is at least MID_N:
                                     gemm_stream_mid.cu is faster for more */
@@ -42,6 +44,7 @@ struct stream_args {
     int32_t x_bytes;             /* bytes of x in a stage: rows rounded up to 8 */
     int32_t each, more;          /* tiles of a CTA pair; the first `more` have one more */
     int32_t n_stage;             /* stages of each split */
+    int32_t early;               /* of these, loaded before the wait */
 };
 
 /* For up to TT rows of x, with KS blocks of 64 along K in a stage. */
@@ -183,7 +186,7 @@ struct producer {
     ahead(void)
     {
         const int total = (k1 - k0) / KS * k.n;
-        for (first(); asked < a.n_stage && asked < total; next())
+        for (first(); asked < a.early && asked < total; next())
             load_w();
     }
 
@@ -191,7 +194,7 @@ struct producer {
     rest(void)
     {
         const int total = (k1 - k0) / KS * k.n;
-        for (first(); asked < a.n_stage && asked < total; next())
+        for (first(); asked < a.early && asked < total; next())
             load_x();
         for (; asked < total; next()) {
             bar_wait(&empty[slot], parity ^ 1);
@@ -472,11 +475,13 @@ launch(const struct fdk_gemm_args *g, int n_proc, cudaStream_t s)
     const int low = (64 - h) * 128 - x_bytes, few = (TT - x_rows) * 128;
     const int behind = low > few ? low : few;
     const int n_stage = (Z::ring - (behind > 0 ? behind : 0)) / OWN / stage;
+    const int early = EARLY / (OWN * KS * h * 128);
     const dim3 grid = cu_groups(n_tile, PAIR, n_proc);
     const int n_pair = (int)grid.x / PAIR;
     const struct stream_args a = { g->y, g->bias, g->n, g->first, g->T, g->N, g->K,
         g->ldy, g->y_dtype == FDK_F32, h, x_bytes, n_tile / n_pair,
-        n_tile % n_pair, n_stage < MOST_STAGES ? n_stage : MOST_STAGES };
+        n_tile % n_pair, n_stage < MOST_STAGES ? n_stage : MOST_STAGES,
+        early < 1 ? 1 : early < n_stage ? early : n_stage };
     CUtensorMap w, x;
     int rc = stream_maps(&w, &x, g, h, x_rows, KS);
     if (rc == 0)
