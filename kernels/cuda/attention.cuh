@@ -37,7 +37,6 @@
 #define CU_PART_GROW     256     /* deterministic: chunk from which splits grow in
                                     the other kernels */
 #define CU_SPLIT_BLOCKS  160     /* most blocks of a launch */
-#define CU_SET_MORE      8       /* see cu_set_uneven() */
 
 struct cu_att_long {             /* query tokens of one row */
     int32_t row;
@@ -285,26 +284,33 @@ cu_split_begin(int total, int n, int b)
     return total / n * b + (b < more ? b : more);
 }
 
-/* Number of blocks for a head set of n splits, if each block has splits of one head set
- * only. In all there are `total` splits and n_block blocks. 0: too few blocks. The merge of
- * a block's sums takes about as long as 2 / 3 of a split. */
+/* How blocks are given whole head sets or a share of one, none of two. */
+struct cu_set_cut {
+    int32_t n_block, total;      /* blocks, and splits of all head sets */
+    int32_t more;                /* see cu_set_uneven() */
+    int32_t n_q;                 /* most query vectors of a head set */
+};
+
+/* Number of blocks for a head set of n splits, each with one or more; 0: there are too few.
+ * With 16 query vectors the merge of a block's sums takes about as long as 2 / 5 of a
+ * split. */
 static inline __host__ __device__ int
-cu_set_blocks(int n, int total, int n_block)
+cu_set_blocks(int n, const struct cu_set_cut &c)
 {
-    int k = (int)((int64_t)n * n_block / total);
-    while (k > 1 && (int64_t)2 * k * k > 3 * n)
+    int k = (int)((int64_t)n * c.n_block / c.total);
+    while (k > n || (k > 1 && (int64_t)k * k * c.n_q > 40 * (int64_t)n))
         k--;
     return k;
 }
 
-/* Is it better to divide all splits evenly, because a block of such a head set has too
- * many more than the mean? No, if further blocks would not be faster. */
+/* Is it better to divide all splits evenly, because a block of such a head set has more
+ * than `more` splits more than the mean? No, if further blocks would not be faster. */
 static inline __host__ __device__ bool
-cu_set_uneven(int n, int total, int n_block)
+cu_set_uneven(int n, const struct cu_set_cut &c)
 {
-    const int k = cu_set_blocks(n, total, n_block);
-    return k == 0 || ((int64_t)(n - 1) / k + 1 - CU_SET_MORE > total / n_block &&
-        (int64_t)2 * (k + 1) * (k + 1) <= 3 * n);
+    const int64_t k = cu_set_blocks(n, c);
+    return k == 0 || ((n - 1) / k + 1 - c.more > c.total / c.n_block &&
+        (k + 1) * (k + 1) * c.n_q <= 40 * (int64_t)n);
 }
 
 /* Block that computes split i. */

@@ -28,7 +28,8 @@ struct plan_args {
     int32_t block_shift;
     int32_t window;              /* of the layers of the split tiles; 0: none */
     int32_t chunk;               /* tokens of a chunk of the split tiles */
-    int32_t apart;               /* blocks have splits of one head set only, if possible */
+    int32_t apart;               /* no block has splits of two head sets, if set_cut allows */
+    struct cu_set_cut set_cut;   /* `total` not set */
     int32_t D;
     struct fdk_kv kv;            /* n_own > 1: split tiles are rows of one token, and
                                     chunks count this rank's tokens of a row. Other ranks,
@@ -359,15 +360,17 @@ whole_sets(const struct plan_args &p, struct plan_shared &s, int n, int total)
 static __device__ int
 sets_apart(const struct plan_args &p, struct plan_shared &s, int n, int total)
 {
+    struct cu_set_cut cut = p.set_cut;
     int i = (int)threadIdx.x, each = 0, k = 0;
+    cut.total = total;
     if (n == 0 || n > p.n_block)
         return 0;
     if (i < n) {
         int2 set = set_of(p, s, n, tile_at(p, s, i).first * p.n_set);
         each = set.y - set.x;
-        k = cu_set_blocks(each, total, p.n_block);
+        k = cu_set_blocks(each, cut);
     }
-    if (__syncthreads_or(i < n && cu_set_uneven(each, total, p.n_block)))
+    if (__syncthreads_or(i < n && cu_set_uneven(each, cut)))
         return 0;
     int at = (int)block_sum(s, k * p.n_set) - k * p.n_set;
     if (i <= p.n_block)
@@ -518,7 +521,10 @@ plan_args_of(const struct fdk_att_plan_args *a, const struct cu_dev *dev, int wi
     ret->block_shift = __builtin_ctz((unsigned)t.kv.block_size | 1u << 31);
     ret->window = window;
     ret->chunk = cu_split_chunk(&t);
-    ret->apart = cu_att_double(&t);
+    ret->apart = !det;
+    ret->set_cut.n_block = ret->n_block;
+    ret->set_cut.more = cu_att_double(&t) ? 8 : 2;
+    ret->set_cut.n_q = std::min(t.H / t.K * cu_att_ranks(&t.kv), CU_ATT_QUERIES);
     ret->D = t.D;
     return 0;
 }
@@ -674,13 +680,15 @@ static int
 host_sets_apart(const struct host_plan *h, int total, int *begin)
 {
     const struct plan_args &p = *h->p;
+    struct cu_set_cut cut = p.set_cut;
     int b = 0;
+    cut.total = total;
     if (h->n_split == 0 || h->n_split > p.n_block)
         return 0;
     for (int i = 0; i < h->n_split; i++) {
         const int2 set = host_set_of(h, p.split.tile[i].first * p.n_set);
-        const int each = set.y - set.x, k = cu_set_blocks(each, total, p.n_block);
-        if (cu_set_uneven(each, total, p.n_block))
+        const int each = set.y - set.x, k = cu_set_blocks(each, cut);
+        if (cu_set_uneven(each, cut))
             return 0;
         for (int m = 0; m < k * p.n_set; m++)
             begin[b++] = set.x + m / k * each + m % k * each / k;

@@ -5,8 +5,8 @@
  * layer so that nothing is in a cache by accident. Prompts in operations per second,
  * counting only the causal half, with the rate of a large GEMM. Decoding in bytes of keys
  * and values per second, with the device's peak read rate; with a window only keys in it
- * count. All in one run. With -o, instead, decoding where two ranks with 16 query heads each
- * and one KV head divide the tokens: the launch of one of them.
+ * count. All in one run. With -o, instead, decoding with 16 query heads and one KV head, and
+ * where two such ranks divide the tokens: the launch of one of them.
  * Usage: b_gpu_attention [-d] [-l] [-p] [-o] [D ...] (-d: opened
  * deterministic; -l: prompts of 131,072 tokens too; -p: only prompts; D: head dims)
  */
@@ -282,20 +282,24 @@ shared(void)
 {
     static const int32_t rows[] = { 1, 8, 32, 64 }, context[] = { 8192, 32768 };
 
-    H = 16, K = 1, B = 64, n_own = 2, least_layer = 32;
-    (void)printf("\ndecoding, half of the tokens, %d query heads of two ranks: us, TB/s (%% of "
-                 "peak read)\n",
-        2 * H);
-    for (size_t c = 0; c < 2; c++)
-        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-            struct step s = { .n_row = rows[i], .n = 1, .before = context[c] - 1, .D = 128 };
-            double t = attention(&s, 0);
-            double rate = (double)rows[i] * context[c] / 2 * K * s.D * 4 / t;
+    H = 16, K = 1, B = 64, least_layer = 32;
+    for (n_own = 1; n_own <= 2; n_own++) {
+        (void)printf("\ndecoding, %s, %d query heads: us, TB/s (%% of peak read)\n",
+            n_own == 1 ? "one KV head" : "half of the tokens of one KV head", n_own * H);
+        for (size_t c = 0; c < 2; c++)
+            for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+                struct step s = { .n_row = rows[i],
+                    .n = 1,
+                    .before = context[c] - 1,
+                    .D = 128 };
+                double t = attention(&s, 0);
+                double rate = (double)rows[i] * context[c] / n_own * K * s.D * 4 / t;
 
-            (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%)\n", rows[i], context[c],
-                t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate);
-            (void)fflush(stdout);
-        }
+                (void)printf("%3d rows at %-5d %10.2f %6.2f (%.0f%%)\n", rows[i],
+                    context[c], t * 1e6, rate * 1e-12, 100 * rate / gb.read_rate);
+                (void)fflush(stdout);
+            }
+    }
 }
 
 int

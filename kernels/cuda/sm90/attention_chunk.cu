@@ -256,7 +256,7 @@ finish_part(char *mem, const struct split_args &s, const struct walk &w,
     int n_q = w.t.n_tok * set_heads<G>(s, w, &h0), *flag = (int *)(mem + rm::flag);
     float *m = (float *)(mem + rm::m), *l = (float *)(mem + rm::l);
     float *o = (float *)(mem + rm::o);
-    const struct ending e = ending_of(s, w, own, total);
+    const struct ending e = ending_of(s, w, own);
     if (e.open && tid == 0)
         flag[1] = others_here<G>(s, w, e);
 #pragma unroll

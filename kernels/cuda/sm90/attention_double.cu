@@ -421,19 +421,6 @@ put_items(const struct items &all, const struct split_args &s, const struct walk
     }
 }
 
-/* ending_of() by the blocks that the plan has found. */
-static __device__ __forceinline__ struct ending
-end_of(const struct walk &w, bool own)
-{
-    struct ending e = {};
-    e.own = own;
-    e.last = w.part + 1 == w.n_part;
-    e.open = own && !e.last;
-    e.first = own ? (int)blockIdx.x : w.from;
-    e.end = e.last ? (int)blockIdx.x : w.to;
-    return e;
-}
-
 /* Signals that this block has stored its sums of a head set that it shares. The last block
  * to arrive merges. */
 static __device__ __forceinline__ void
@@ -470,7 +457,7 @@ finish_halves(char *mem, const struct split_args &s, const struct walk &w,
     const float2 *ml = (const float2 *)(mem + double_room::ml) + half * HEADS;
     int *flag = (int *)(mem + double_room::flag) + 2 * half;
     int h0, n_q = set_heads<KIND>(s, w, &h0);
-    const struct ending e = end_of(w, own);
+    const struct ending e = ending_of(s, w, own);
     both_sync();                 /* the sums of the last head set have been read */
     if (e.open && tid == 0)
         flag[1] = others_here<KIND>(s, w, e);

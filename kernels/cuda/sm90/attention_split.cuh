@@ -158,7 +158,7 @@ struct walk {
     int n_part;                  /* splits of a head set */
     int before;                  /* splits of the row that are before the window */
     int left;                    /* splits left, this one included */
-    int from, to;                /* DOUBLE: as in cu_split_start */
+    int from, to;                /* as in cu_split_start */
 };
 
 template<int G>
@@ -322,6 +322,8 @@ begin_parts(char *mem, int full, const struct split_args &s, const CUtensorMap *
     f.w.part = x.z;
     f.w.chunk = part_begin<G>(f.w, s);
     f.w.left = x.w;
+    f.w.from = y.z;
+    f.w.to = y.w;
     w = f.w;
     if (w.left <= 0) {
         if (blockIdx.x == 0)

@@ -130,23 +130,22 @@ struct ending {
     bool own, last;              /* it had the first split; it had the last one */
     bool open;                   /* own, but other blocks have the remaining splits */
     bool shared;                 /* the head set is shared with other blocks */
-    int at, first, end;          /* shared: index of the first split; blocks first ..
-                                    end */
+    int first, end;              /* shared: blocks first .. end have it */
+    int at;                      /* deterministic: index of its first split */
 };
 
 static __device__ __forceinline__ struct ending
-ending_of(const struct split_args &s, const struct walk &w, bool own, int total)
+ending_of(const struct split_args &s, const struct walk &w, bool own)
 {
     struct ending e = {};
     e.own = own;
     e.last = w.part + 1 == w.n_part;
     e.open = own && !e.last && w.left == 1;
     e.shared = e.open || (!own && (e.last || w.left == 1));
-    if (e.shared) {
+    e.first = own ? (int)blockIdx.x : w.from;
+    e.end = e.last ? (int)blockIdx.x : w.to;
+    if (s.det)
         e.at = w.t.first * s.n_set + w.set * w.n_part;
-        e.first = cu_split_block(total, (int)gridDim.x, e.at);
-        e.end = cu_split_block(total, (int)gridDim.x, e.at + w.n_part - 1);
-    }
     return e;
 }
 
@@ -332,7 +331,7 @@ finish(char *mem, const struct split_args &s, const struct walk &w, struct sums<
     int n_q = w.t.n_tok * set_heads<G>(s, w, &h0), *flag = (int *)(mem + sh::flag);
     float scale = std::is_same<E, __nv_fp8_e4m3>::value ?
         kv_head_scale(s.a.kv, s.a.layer, 1, w.head) : 1;
-    const struct ending e = ending_of(s, w, own, total);
+    const struct ending e = ending_of(s, w, own);
     if (e.open && tid == 0)
         flag[1] = others_here<G>(s, w, e);
     put_ml<D, E>((float2 *)(mem + sh::sums), u, score, warp, lane);
