@@ -217,16 +217,17 @@ see_ways(struct fdk_group *g, const struct fdk_group_ways *set, struct fdk_group
 /* Fake times of rank 0: a sum takes 1 ms, and 5 ms with the slower method. */
 static const struct run_dev *root;
 static uint64_t root_ns, recorded_ns[2];
-static int n_normed; /* sums with a residual and a norm */
+static int n_normed; /* of these, sums with a residual and a norm */
 
 static int
 timed_sum(const struct fdk_all_reduce_args *a, fdk_stream_t st)
 {
     int whole = now_ways.one_shot_bytes > 1;
 
-    if (st == root->stream)
+    if (st == root->stream) {
         root_ns += whole == (4 * a->T * a->C <= whole_until) ? CLK_MS : 5 * CLK_MS;
-    n_normed += a->residual != NULL;
+        n_normed += a->residual != NULL;
+    }
     return fdk_ops_cpu.all_reduce(a, st);
 }
 
