@@ -4,7 +4,7 @@
  * Collectives at the start of a group of ranks: every start checks them; the first start
  * also measures the fastest way of an all-reduce for each size. The result is kept in the
  * cache folder as sums-KEY; the key covers backend, devices, driver, number of ranks,
- * memory, type and build.
+ * memory, type, size of a row and build.
  */
 #include "config.h"
 
@@ -41,9 +41,9 @@ wrk_sums_path(const struct worker *w, char *ret, size_t ret_bytes)
         rc = peak_key(w->run->k, w->run->ctx, root->idx, &key);
     if (rc != 0)
         return rc;
-    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%d\n%s\n%s", key.backend,
+    n = snprintf(text, sizeof(text), "%s\n%s\n%s\n%d\n%d\n%d\n%s\n%d\n%s", key.backend,
         key.device, key.driver, key.n_thread, run_copy_ranks(w->run), w->run->in_host,
-        fdk_dtype_name(w->run->act), ver_text());
+        fdk_dtype_name(w->run->act), run_sums_row(w->run), ver_text());
     sha256_init(&s);
     for (int32_t i = 0; i < w->run->n_rank; i++)
         sha256_add(&s, w->run->dev[i].name, strlen(w->run->dev[i].name) + 1);

@@ -509,6 +509,9 @@ int run_sums_check(struct runner *run, char *err, size_t err_bytes);
  * Otherwise returns 0, -ENOMEM or the device's error. Every way adds in the order of
  * ranks, so results do not change. */
 int run_sums_choose(struct runner *run, uint64_t budget_ns, struct fdk_group_ways *ret);
+/* Elements of a row that is summed with a residual and a norm; 0: the program fuses no sum
+ * with them. */
+int32_t run_sums_row(const struct runner *run);
 /* Set the ways of summing for the groups of all copies. */
 void run_sums_set(const struct runner *run, const struct fdk_group_ways *ways);
 

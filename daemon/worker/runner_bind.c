@@ -351,12 +351,13 @@ run_same_gemm(const struct fdk_gemm_args *a, const struct fdk_gemm_args *b)
         a->y_dtype == b->y_dtype;
 }
 
-/* Is there nothing to choose for GEMM i? True if an earlier GEMM has its shape, or if a
- * silu_mul follows it, with which it is usually fused. */
+/* Is there nothing to choose for GEMM i? True if an earlier GEMM has its shape, or with one
+ * rank if a silu_mul follows it, with which it is usually fused: with several ranks no
+ * launch in a step may be an algorithm's first. */
 static int
-run_chosen(const struct run_form *f, int32_t i)
+run_chosen(const struct run_dev *dev, const struct run_form *f, int32_t i)
 {
-    if (i + 1 < f->n && f->op[i + 1].kind == FDK_OP_SILU_MUL)
+    if (dev->run->n_rank == 1 && i + 1 < f->n && f->op[i + 1].kind == FDK_OP_SILU_MUL)
         return 1;
     for (int32_t j = 0; j < i; j++)
         if (f->op[j].kind == FDK_OP_GEMM && run_same_gemm(&f->op[j].gemm, &f->op[i].gemm))
@@ -364,24 +365,33 @@ run_chosen(const struct run_form *f, int32_t i)
     return 0;
 }
 
-/* Uses the form with the tail TOKENS: its GEMMs are the larger ones. */
-int
-run_choose(struct run_dev *dev)
+static int
+run_choose_form(struct run_dev *dev, const struct run_form *f, const struct run_pad *pad)
 {
-    const struct run_form *f = &dev->form[0];
     struct fdk_step s;
     int rc = 0;
 
-    run_step(&dev->full, &s);
+    run_step(pad, &s);
     for (int32_t i = 0; i < f->n && dev->run->k->gemm_choose != NULL && rc == 0; i++) {
         struct fdk_op op = f->op[i];
 
-        /* on copies other than copy 0 there are no outputs, so no rows */
-        if (op.kind != FDK_OP_GEMM || run_chosen(f, i) || fdk_op_rows(&op, &s) == 0)
+        if (op.kind != FDK_OP_GEMM || run_chosen(dev, f, i) || fdk_op_rows(&op, &s) == 0)
             continue;
         fdk_op_complete(&op, &s);
         rc = dev->run->k->gemm_choose(&op.gemm, dev->stream);
     }
+    return rc;
+}
+
+/* Uses the forms with the tail TOKENS: their GEMMs are the larger ones. Copies other than
+ * copy 0 have outputs, so rows of the last GEMM, only in divided steps. */
+int
+run_choose(struct run_dev *dev)
+{
+    int rc = run_choose_form(dev, &dev->form[0], &dev->full);
+
+    if (rc == 0 && dev->run->n_copy > 1)
+        rc = run_choose_form(dev, &dev->split[0], &dev->full_split);
     return rc;
 }
 

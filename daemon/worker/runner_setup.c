@@ -397,6 +397,10 @@ run_att_plans(struct runner *run, const struct bat_rec *rec, unsigned char *plan
 
         bat_view(&run->dims, pad->T, plan, at.group,
             rec->tables + (size_t)at.group * rec->group_step, &b);
+        /* The share of a row may begin at a token that earlier ones of this step precede:
+         * an id of -1 there does not mean that they are old. */
+        if (pad->split)
+            b.ids = NULL;
         att = run_att_shape(run, pad->T, at.group, &b);
         a.plan_bytes = run_att_plan_bytes(run, pad->T, i);
         a.plan = a.plan_bytes > 0 ? at.plan : NULL;

@@ -171,14 +171,30 @@ sums_bound(size_t best_at, size_t last)
     return best_at == last ? UINT64_MAX : (uint64_t)best_at * SUMS_FACTOR / 2;
 }
 
-/* Set the number of elements for this size. In a step most sums are fused with a residual
- * and a norm, which not every way does in one pass. The residual is behind the operand or
- * behind the result; if neither has room, sums are plain. */
+int32_t
+run_sums_row(const struct runner *run)
+{
+    const struct mdl_program *p = run->prog;
+
+    for (int32_t i = 0; i + 1 < p->n_op; i++) {
+        const struct mdl_op *norm = &p->op[i + 1];
+
+        if (p->op[i].kind == MDL_OP_ALLREDUCE && norm->kind == MDL_OP_RMSNORM &&
+            norm->norm == FDK_NORM_PRE && (norm->scale == 0 || norm->scale == 1))
+            return p->cfg.hidden;
+    }
+    return 0;
+}
+
+/* Set the number of elements for this size. Sums that a step fuses with a residual and a
+ * norm are timed with them, as not every way takes one pass then. The residual is behind
+ * the operand or behind the result; if neither has room, sums are plain. */
 static void
 sums_size(const struct runner *run, size_t bytes)
 {
     struct run_sums *s = run->sums;
-    size_t row = (size_t)run->prog->cfg.hidden, n = bytes / sums_elt(run) / row * row;
+    size_t row = (size_t)run_sums_row(run);
+    size_t n = row > 0 ? bytes / sums_elt(run) / row * row : 0;
     size_t used = (n + row) * sizeof(float);
 
     s->row = n > 0 ? row : 0;

@@ -58,10 +58,11 @@ struct cu_att_plan {             /* head of fdk_att_plan_args.plan */
  * The work of attention_split.cu, attention_chunk.cu and attention_double.cu: tiles of up
  * to CU_ATT_QUERIES query vectors, each with the history that its last token sees, in
  * splits of full chunks. The list of all splits, sorted by tile, head set and split, is
- * divided into equal runs, or roughly equal runs of full head sets, one per block. A head
- * set is one KV head with up to 16 of its query heads. Where ranks share the keys
- * (fdk_kv.n_own), these are the heads of all ranks with queries, and a head set of
- * attention_double.cu has up to 32 of them, 16 in each of its halves.
+ * divided into equal runs, or roughly equal runs of full head sets, or such that no block
+ * has splits of two head sets (struct cu_set_cut), one run per block. A head set is one
+ * KV head with up to 16 of its query heads. Where ranks share the keys (fdk_kv.n_own),
+ * these are the heads of all ranks with queries, and a head set of attention_double.cu
+ * has up to 32 of them, 16 in each of its halves.
  */
 struct cu_split_cut {            /* shape of splits, by cu_split_cut_of() */
     int32_t few;                 /* log2 of the number of adjacent chunks of a split */

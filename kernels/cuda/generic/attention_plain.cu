@@ -25,7 +25,6 @@
 #define CHUNK FDK_ATT_CHUNK
 #define PARTS 8
 #define SPLIT_ROWS 4096          /* most query vectors for one block per split */
-#define SPLIT_FEW  512           /* the same, without rows of one token */
 
 static_assert(CHUNK == 64, "two scores per lane");
 
@@ -458,12 +457,11 @@ attention_kernel(struct fdk_attention_args a, struct fdk_batch b, int bt,
         atomicAdd(a.n_done, 1u);
 }
 
-/* Does each split have its own block? Not if rows of one token are skipped, as then most
- * steps have no other rows, and their blocks end at once. */
+/* Does each split have its own block? */
 static int
-att_splits(const struct fdk_attention_args *a, int least)
+att_splits(const struct fdk_attention_args *a)
 {
-    return (int64_t)a->T * a->H * cu_att_ranks(&a->kv) <= (least > 1 ? SPLIT_FEW : SPLIT_ROWS);
+    return (int64_t)a->T * a->H * cu_att_ranks(&a->kv) <= SPLIT_ROWS;
 }
 
 size_t
@@ -489,7 +487,7 @@ cu_att_plain(const struct fdk_attention_args *a, int least, int long_min, fdk_st
 {
     const struct att_rows rows = { least, long_min };
     int32_t qa, bt;
-    int split = att_splits(a, least);
+    int split = att_splits(a);
     cu_att_shape(a, &qa, &bt);
     if (split && (a->scratch == NULL || a->scratch_bytes < cu_att_plain_scratch(a)))
         return -EINVAL;
