@@ -378,6 +378,55 @@ shown(void **state)
     }
 }
 
+/* ---- GEMMs --------------------------------------------------------------------------------- */
+
+static struct {
+    int32_t N, K;
+} seen[64];
+static int n_seen;
+
+static int
+see_gemm(const struct fdk_gemm_args *a, fdk_stream_t st)
+{
+    if (st == root->stream && n_seen < 64) {
+        seen[n_seen].N = a->N;
+        seen[n_seen++].K = a->K;
+    }
+    return 0;
+}
+
+static int
+was_seen(int32_t N, int32_t K)
+{
+    for (int i = 0; i < n_seen; i++)
+        if (seen[i].N == N && seen[i].K == K)
+            return 1;
+    return 0;
+}
+
+/* No algorithm may be launched for the first time in a step of several ranks: the library may
+ * then wait for the device, which may wait for another rank. */
+static void
+gemms_chosen(void **state)
+{
+    char dir[64];
+    struct sim *s = group(dir);
+    const struct mdl_program *p = s->run->prog;
+
+    (void)state;
+    timed = fdk_ops_cpu;
+    timed.gemm_choose = see_gemm;
+    root = &s->run->dev[0];
+    s->run->k = &timed;
+    n_seen = 0;
+    assert_int_equal(run_on_all(s->run, run_warm_choose, 0), 0);
+    assert_in_range(n_seen, 1, 63);
+    for (int32_t i = 0; i < p->n_op; i++)
+        if (p->op[i].kind == MDL_OP_GEMM && !was_seen(p->op[i].N, p->op[i].K))
+            fail_msg("%d x %d was not chosen", (int)p->op[i].N, (int)p->op[i].K);
+    end(s, dir);
+}
+
 int
 main(void)
 {
@@ -389,6 +438,7 @@ main(void)
         cmocka_unit_test(kept_ways),
         cmocka_unit_test(file_of_a_group),
         cmocka_unit_test(shown),
+        cmocka_unit_test(gemms_chosen),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
