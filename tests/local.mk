@@ -55,7 +55,7 @@ UNIT_TESTS = \
 	%D%/unit/u_wake \
 	%D%/unit/u_places \
 	%D%/unit/u_reap \
-	%D%/unit/u_blob \
+	%D%/unit/u_pages \
 	%D%/unit/u_opening \
 	%D%/unit/u_peer \
 	%D%/unit/u_heap %D%/unit/u_fair %D%/unit/u_families %D%/unit/u_fair_shares %D%/unit/u_admission \
@@ -301,7 +301,7 @@ tests_unit_u_peer_SOURCES = %D%/unit/u_peer.c $(GATE_FIXTURE)
 tests_unit_u_places_SOURCES = %D%/unit/u_places.c $(GATE_FIXTURE)
 tests_unit_u_sleep_SOURCES = %D%/unit/u_sleep.c $(GATE_FIXTURE)
 tests_unit_u_reap_SOURCES = %D%/unit/u_reap.c $(GATE_FIXTURE)
-tests_unit_u_blob_SOURCES = %D%/unit/u_blob.c
+tests_unit_u_pages_SOURCES = %D%/unit/u_pages.c
 tests_unit_u_wake_SOURCES = %D%/unit/u_wake.c $(GATE_FIXTURE)
 tests_unit_u_region_SOURCES = %D%/unit/u_region.c $(GATE_FIXTURE)
 tests_unit_u_session_SOURCES = %D%/unit/u_session.c $(GATE_FIXTURE)

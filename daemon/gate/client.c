@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,8 +17,8 @@
 #include "daemon/gate/env.h"
 #include "daemon/gate/fair.h"
 
-/* Held records, in order, each as its slots. A chunk is a mapping: free() of the last of
- * many chunks would give all of them back to the system at once. */
+/* Held records, in order, each as its slots. Chunks do not come from malloc(): free() of
+ * the last of many would give all of them back to the system at once. */
 struct cli_chunk {
     struct cli_chunk *next;
     uint32_t used, taken;
@@ -89,11 +88,12 @@ cli_grow(struct clients *k, struct client *c, uint32_t cost)
 static int
 cli_add_chunk(struct clients *k, struct client *c)
 {
-    struct cli_chunk *b =
-        mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct cli_chunk *b = pgs_new(&k->pages, sizeof(*b));
 
-    if (b == MAP_FAILED)
+    if (b == NULL)
         return -ENOMEM;
+    b->next = NULL;
+    b->used = b->taken = 0;
     cli_charge(k, CLI_CHUNK_PAGES);
     if (c->hold_last != NULL)
         c->hold_last->next = b;
@@ -117,7 +117,7 @@ cli_drop_chunk(struct clients *k, struct client *c)
     c->held_bytes -= sizeof(*b);
     c->usr->bytes -= sizeof(*b);
     cnt_add(&k->env->cnt->held_bytes, -(uint64_t)sizeof(*b));
-    (void)munmap(b, sizeof(*b));
+    pgs_free(&k->pages, b, sizeof(*b));
 }
 
 /* Room for a record of n slots after the held ones. */
@@ -324,16 +324,28 @@ cli_flush(struct clients *k)
 }
 
 int
-cli_sweep(struct clients *k, int all)
+cli_sweep(struct clients *k)
 {
     int n = 0;
 
-    while (k->old != NULL && (all || n < (int)CLI_CHUNKS)) {
+    while (n < (int)CLI_CHUNKS) {
         struct cli_chunk *b = k->old;
 
-        k->old = b->next;
-        (void)munmap(b, sizeof(*b));
+        if (pgs_sweep(&k->pages) == 0) {
+            if (b == NULL)
+                break;
+            k->old = b->next;
+            pgs_free(&k->pages, b, sizeof(*b));
+            (void)pgs_sweep(&k->pages);
+        }
         n++;
     }
     return n;
+}
+
+void
+cli_fini(struct clients *k)
+{
+    k->old = NULL;
+    pgs_fini(&k->pages);
 }

@@ -25,6 +25,7 @@
 #include <sys/types.h>
 
 #include "daemon/gate/journal.h"
+#include "daemon/gate/pages.h"
 #include "daemon/gate/region.h"
 #include "libclient/fdproto.h"
 #include "libclient/fdring.h"
@@ -104,6 +105,7 @@ struct clients {
     struct client_q outq;  /* with output in this iteration */
     struct client_q holdq; /* clients with held records, taken in turn */
     struct cli_chunk *old; /* chunks of clients that have ended: cli_sweep() */
+    struct pages pages;    /* of chunks */
     uint64_t quota;        /* slots that the relay may still copy; see CLI_PAGES */
     uint32_t n_hello, n_doomed;
 };
@@ -128,9 +130,9 @@ int cli_flush(struct clients *k);
 void cli_wake_thread(const struct client *c);
 /* Drops c's held and unpublished records. */
 void cli_drop(struct clients *k, struct client *c);
-/* Gives back chunks of clients that have ended; all: without a limit, at the end of the
- * daemon. Returns the number of chunks. */
-int cli_sweep(struct clients *k, int all);
+/* Gives back chunks, CLI_CHUNKS at most. Returns their number. */
+int cli_sweep(struct clients *k);
+void cli_fini(struct clients *k);
 
 enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
 /* Checks how a client with held records reads: CLI_SLOW after slow_ns without progress;

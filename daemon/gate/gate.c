@@ -216,7 +216,7 @@ gate_free(struct gate *g)
         ses_goodbye(&g->ses, FDP_E_DISCONNECTED);
     }
     ses_fini(&g->ses);
-    (void)cli_sweep(&g->clients, 1);
+    cli_fini(&g->clients);
     g->ofl = g->ses.ofl = ofl_free(g->ofl, GATE_OFFLOOP_NS);
     opn_sweep(&g->ses);
     region_bin_fini(&g->ses.bin);
@@ -540,12 +540,12 @@ gate_poll(struct gate *g, uint64_t now_ns)
         dsp_flush(&g->dsp);
         work++;
     }
-    work += blb_sweep(&g->jnl.blobs);
+    work += pgs_sweep(&g->jnl.pages);
     gate_phase(g, GATE_FLUSH_NS);
     if (!TAILQ_EMPTY(&g->clients.holdq) || !TAILQ_EMPTY(&g->clients.outq))
         work += cli_flush(&g->clients);
-    if (g->clients.old != NULL)
-        work += cli_sweep(&g->clients, 0);
+    if (g->clients.old != NULL || g->clients.pages.first != NULL)
+        work += cli_sweep(&g->clients);
     return work + (g->clients.n_doomed != 0);
 }
 

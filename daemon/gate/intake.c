@@ -12,6 +12,7 @@
 #include "daemon/common/log.h"
 #include "daemon/common/obj.h"
 #include "daemon/gate/admit.h"
+#include "daemon/gate/blob.h"
 #include "daemon/gate/check.h"
 #include "daemon/gate/dispatch.h"
 #include "daemon/gate/env.h"
@@ -437,7 +438,7 @@ itk_drop(struct intake *k, struct client *c)
     itk_end_read(k, c);
     if (c->job == NULL)
         return;
-    blb_free(&k->reqs->jnl->blobs, c->job->blob, c->job->req.len);
+    blb_free(&k->reqs->jnl->pages, c->job->blob, c->job->req.len);
     itk_end_job(k, c);
 }
 
@@ -457,7 +458,7 @@ itk_finish_job(struct intake *k, struct client *c)
     itk_limits(k, c->trusted, &lim);
     if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
         itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
-        blb_free(&k->reqs->jnl->blobs, blob, q.len);
+        blb_free(&k->reqs->jnl->pages, blob, q.len);
         itk_refuse(k, c, u, &q, q.len, &e);
     }
 }
@@ -497,7 +498,7 @@ itk_begin_job(struct intake *k, struct client *c, struct usr *u, const struct fd
     struct itk_job *j = calloc(1, sizeof(*j));
 
     if (j != NULL)
-        j->blob = blb_new(q->len);
+        j->blob = blb_new(&k->reqs->jnl->pages, q->len);
     if (j == NULL || j->blob == NULL) {
         free(j);
         return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
@@ -521,7 +522,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     unsigned char *blob = NULL;
 
     if (q->len != 0) {
-        blob = blb_new(q->len);
+        blob = blb_new(&k->reqs->jnl->pages, q->len);
         if (blob == NULL)
             return chk_fail(e, FDP_E_OVERLOAD, FDP_D_BLOB, q->len);
         fdr_copy_in(blob, c->c2d.p + c->arena_off + q->off, q->len);
@@ -530,7 +531,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     memset(&scan, 0, sizeof(scan));
     if (chk_scan(&scan, q, blob, q->len, e) ||
         itk_accept(k, c, u, q, blob, &scan.items, lim, e)) {
-        blb_free(&k->reqs->jnl->blobs, blob, q->len);
+        blb_free(&k->reqs->jnl->pages, blob, q->len);
         return 1;
     }
     return 0;

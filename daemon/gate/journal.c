@@ -10,6 +10,7 @@
 
 #include "daemon/common/mem.h"
 #include "daemon/common/obj.h"
+#include "daemon/gate/blob.h"
 #include "daemon/gate/client.h"
 #include "daemon/gate/fair.h"
 
@@ -43,9 +44,9 @@ jnl_fini(struct jnl *j)
 {
     if (j->pool != NULL) {
         for (uint32_t i = 0; i < j->n_max; i++)
-            blb_free(&j->blobs, j->pool[i].blob, j->pool[i].blob_bytes);
+            blb_free(&j->pages, j->pool[i].blob, j->pool[i].blob_bytes);
     }
-    blb_fini(&j->blobs);
+    pgs_fini(&j->pages);
     free(j->pool);
     free(j->by_id);
     free(j->by_tag);
@@ -184,7 +185,7 @@ jnl_free(struct jnl *j, struct jreq *r)
     u->bytes -= jnl_bytes(r);
     j->bytes -= jnl_bytes(r);
     j->n_open--;
-    blb_free(&j->blobs, r->blob, r->blob_bytes);
+    blb_free(&j->pages, r->blob, r->blob_bytes);
     r->blob = NULL;
     r->magic = 0;
     r->st = JNL_FREE;

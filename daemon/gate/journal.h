@@ -20,7 +20,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
-#include "daemon/gate/blob.h"
+#include "daemon/gate/pages.h"
 #include "daemon/gate/check.h"
 #include "libclient/fdproto.h"
 
@@ -102,7 +102,7 @@ struct jnl {
     uint32_t mask; /* mask of both hash tables */
     uint64_t next_id;
     uint64_t bytes;     /* memory of all requests and their blobs */
-    struct blobs blobs; /* freed blobs, for blb_sweep() */
+    struct pages pages; /* of long blobs */
 };
 
 int jnl_init(struct jnl *j, uint32_t n_max);

@@ -10,6 +10,8 @@ libfddgate_a_SOURCES = \
 	%D%/check.h \
 	%D%/blob.c \
 	%D%/blob.h \
+	%D%/pages.c \
+	%D%/pages.h \
 	%D%/client.c \
 	%D%/client.h \
 	%D%/dispatch.c \
