@@ -387,6 +387,7 @@ cu_mega_prepare(struct fdk_ctx *ctx, int dev, const struct fdk_op *op, int32_t n
         y = layer_ops_of(op + i * step);
         layer_put(&r->list, y.o, r->maps + i * MEGA_PRODUCTS);
     }
+    mega_room_divide(&r->list);
     if (layer_ops_of(op).sum[0] != NULL) {
         r->group = op[L_O + 1].all_reduce.group;
         cu_group_bound(r->group, d, which(&r->list));

@@ -33,7 +33,7 @@
 #define MEGA_THREADS (32 * MEGA_WARPS)
 #define MEGA_UNITS   4           /* times 8 elements of the residual stream per thread */
 #define MEGA_C_MOST  (8 * MEGA_UNITS * MEGA_THREADS)
-#define MEGA_X_BYTES 47104       /* shared memory for the input of a GEMM */
+#define MEGA_X_BYTES 47104       /* most shared memory for the input of a GEMM */
 #define MEGA_GROUP   8           /* most query heads of a KV head */
 #define MEGA_SPLITS  32          /* most splits of a KV head's tokens */
 #define MEGA_WORDS   (1 << 19)   /* most packets that blocks exchange in a layer */
@@ -102,6 +102,7 @@ struct mega_list {
     int32_t C, F, H, K, D, rot;
     int32_t group;               /* H / K */
     int32_t splits, n_work_max;
+    int32_t depth, scaled;       /* stages of the ring; 1: any shape is scaled */
     float eps, qk_eps, scale;
     struct mega_layer layer[MEGA_LAYERS];
 };
@@ -137,6 +138,8 @@ mega_vector_words(int n)
  * Returns 0 or -ENOTSUP. */
 int mega_maps_make(struct mega_maps *m, const void *w, const float *scale, int N, int K,
     int type, int scaled, int rows);
+/* Sets how much shared memory the ring gets; the list is complete but for that. */
+void mega_room_divide(struct mega_list *l);
 /* Launches the list on n_block multiprocessors, each with one block of it and no
  * other. */
 cudaError_t mega_launch(const struct mega_list *l, int n_block, cudaStream_t s);

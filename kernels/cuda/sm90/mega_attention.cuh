@@ -35,12 +35,19 @@ struct att_place {
 /* In shared memory, in the place of a GEMM's input. */
 template<int D>
 struct att_room {
-    __align__(16) float sums[MEGA_WARPS * QUERIES * D];
     float2 ml[MEGA_WARPS][QUERIES];
     __align__(16) unsigned char q[QUERIES * Q_ROW(D)];
     __align__(16) unsigned char own[2][2 * D]; /* the new token's key and value */
+    __align__(16) float sums[];  /* [MEGA_WARPS][group][D] */
 };
-static_assert(sizeof(struct att_room<128>) <= MEGA_X_BYTES, "room");
+
+static __host__ __device__ constexpr int
+att_room_bytes(int group, int D)
+{
+    return (int)(D == 64 ? sizeof(struct att_room<64>) : sizeof(struct att_room<128>)) +
+        MEGA_WARPS * group * D * 4;
+}
+static_assert(att_room_bytes(MEGA_GROUP, 128) <= MEGA_X_BYTES, "room");
 
 static __device__ __forceinline__ int64_t
 att_unit_find(const struct att_place &p, const struct mega_list &l, int u)
@@ -335,7 +342,7 @@ att_put(struct att_room<D> *room, const struct att_sums<D> &s, int group)
             room->ml[warp][2 * t + i] = make_float2(s.m[i], l);
         if (2 * t + i >= group)
             continue;
-        float *o = room->sums + (warp * QUERIES + 2 * t + i) * D + 8 * g;
+        float *o = room->sums + (warp * group + 2 * t + i) * D + 8 * g;
 #pragma unroll
         for (int c = 0; c < D / 64; c++)
 #pragma unroll
@@ -367,7 +374,7 @@ att_give(const struct words &w, const struct att_room<D> *room, const struct att
             for (int k = 0; k < 4; k++) {
                 const int j = min(k0 + k, warps - 1);
                 ml[k] = room->ml[j][q];
-                v[k] = room->sums[(j * QUERIES + q) * D + at % D];
+                v[k] = room->sums[(j * l.group + q) * D + at % D];
                 top = fmaxf(top, ml[k].x);
             }
             const float was = power2(m - top);

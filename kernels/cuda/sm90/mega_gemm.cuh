@@ -13,7 +13,7 @@
 #include "kernels/cuda/sm90/mega_ring.cuh"
 #include "kernels/cuda/sm90/mega_x.cuh"
 
-#define ROUND      8             /* row groups between two barriers of the block: even */
+#define ROUND      4             /* row groups between two barriers of the block: even */
 #define PUT        (16 * ROUND)  /* threads that add the warps' sums */
 #define SUMS       (MEGA_WARPS * 16 + 16) /* floats of a row group; 16 avoid bank
                                              conflicts */
@@ -78,7 +78,7 @@ lane_of(const struct mega_ring *r, const unsigned char *x, int K, int gated)
     struct gemm_lane ln;
     ln.g = lane / 4;
     ln.t = lane % 4;
-    ln.w = cu_smem(r->w) + (uint32_t)(warp * (gated ? CHUNK / 2 : CHUNK) + ln.g * 128);
+    ln.w = ring_half(0, 0) + (uint32_t)(warp * (gated ? CHUNK / 2 : CHUNK) + ln.g * 128);
     ln.below = gated ? HALF / 2 : CHUNK / 2;
     ln.unit = x_units<W>(x, K);
     ln.step = 32 * x_registers(W) / 2;
@@ -133,7 +133,7 @@ w_load(struct w_chunk<W> &w, const struct gemm_lane &ln, const struct mega_ring 
     int slot, int h, int scaled)
 {
     const uint32_t at = ln.w + (uint32_t)((2 * slot + h) * HALF);
-    const float *scale = r->scale[slot][h] + ln.g * stage_units(W);
+    const float *scale = ring_scale(r, slot, h) + ln.g * stage_units(W);
     int n = (int)threadIdx.x / 32;
 #pragma unroll
     for (int u = 0; u < 2; u++) {
@@ -219,9 +219,9 @@ sums_store(float *sums, const float acc[2], const struct gemm_lane &ln)
 template<int W>
 static __device__ __forceinline__ void
 groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
-    ring_at &at, int two, int gated, int scaled, int chunks)
+    struct ring_at &at, int two, int scaled, int chunks)
 {
-    const int warp = (int)threadIdx.x / 32, step = gated ? 2 * MEGA_WARPS : MEGA_WARPS;
+    const int warp = (int)threadIdx.x / 32, step = two ? MEGA_WARPS : 2 * MEGA_WARPS;
     float acc[2][2] = {};
     for (int c = warp;;) {
         if (c < chunks) {
@@ -231,7 +231,7 @@ groups_sums(float *sums, const struct gemm_lane &ln, struct mega_ring *r,
             w_load<W>(w[0], ln, r, at.slot, 0, scaled);
             w_load<W>(w[1], ln, r, at.slot, 1, scaled); /* unused if there is one half */
             chunk_add<W>(acc[0], w[0], x, ln);
-            if (!gated) {
+            if (two) {
                 chunk_add<W>(acc[1], w[1], x, ln);
             } else if (c + MEGA_WARPS < chunks) {
                 x_load<W>(x, ln, c + MEGA_WARPS);
@@ -308,7 +308,7 @@ in_register(int v)
 template<int W, bool RANKS>
 static __device__ __forceinline__ void
 mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, int gated,
-    struct mega_ring *r, ring_at &at, const unsigned char *x,
+    struct mega_ring *r, struct ring_at &at, const unsigned char *x,
     float (*sums)[ROUND * SUMS], int &turn, const struct gemm_to &to)
 {
     const int K = in_register(shape.K), scaled = in_register(shape.scaled);
@@ -332,7 +332,7 @@ mega_run_product(const struct mega_matrix &m, const struct mega_shape &shape, in
                 scale = m.scale != NULL ? __ldg(m.scale + n) : 1;
                 bias = m.bias != NULL ? __ldg(m.bias + n) : 0;
             }
-            groups_sums<W>(sums[turn] + i * SUMS, ln, r, at, two, gated, scaled, chunks);
+            groups_sums<W>(sums[turn] + i * SUMS, ln, r, at, two, scaled, chunks);
             more = what.more;
             i += 1 + two;
         } while (i < ROUND && more);

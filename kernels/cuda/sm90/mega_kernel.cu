@@ -8,14 +8,50 @@
 
 struct mega_shared {
     struct mega_ring ring;
-    __align__(16) unsigned char x[MEGA_X_BYTES];
     __align__(16) float sums[2][ROUND * SUMS];
     __align__(16) struct mega_layer layer[2]; /* current and next layer */
     struct att_place place;
     struct mega_meet meet;
     float part[MEGA_WARPS];
+    unsigned char *x;            /* input of a GEMM, or struct att_room */
 };
-static_assert(sizeof(struct mega_shared) <= 232448, "fits a block's shared memory");
+#define SHARED_MOST 232448       /* shared memory of a block */
+
+/* Shared memory: the stages of the ring, their scales, struct mega_shared, x. */
+static __host__ __device__ constexpr int
+shared_offset(int depth, int scaled)
+{
+    return depth * 2 * (HALF + (scaled ? SCALES * 4 : 0));
+}
+
+/* Offset of x, whose size is x_most(). */
+static __host__ __device__ constexpr int
+x_offset(int depth, int scaled)
+{
+    return shared_offset(depth, scaled) + (int)sizeof(struct mega_shared);
+}
+static_assert(sizeof(struct mega_shared) % 16 == 0 &&
+    x_offset(DEPTH_LEAST, 1) + MEGA_X_BYTES <= SHARED_MOST, "fits");
+
+static int
+x_most(const struct mega_list *l)
+{
+    int n = att_room_bytes(l->group, l->D);
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        n = max(n, mega_x_bytes(l->type, l->shape[i].K));
+    return n;
+}
+
+void
+mega_room_divide(struct mega_list *l)
+{
+    l->scaled = 0;
+    for (int i = 0; i < MEGA_PRODUCTS; i++)
+        l->scaled |= l->shape[i].scaled;
+    l->depth = DEPTH_MOST;
+    while (l->depth > DEPTH_LEAST && x_offset(l->depth, l->scaled) + x_most(l) > SHARED_MOST)
+        l->depth--;
+}
 
 /* Copies the arguments of layer i to shared memory. A barrier must follow. */
 static __device__ __forceinline__ void
@@ -101,7 +137,7 @@ run_all(const struct mega_list &l, struct mega_shared *s)
     const uint32_t before = *(volatile uint32_t *)&l.state->epoch;
     const uint32_t met = RANKS ?
         *(volatile uint32_t *)&s->meet.room[s->meet.rank]->epoch : 0;
-    ring_at at = { 0, 0 };
+    struct ring_at at = { { 0, 0 }, in_register(l.depth) };
     int turn = 0;
     fetch_layer(l, s, 0);
     att_place_find(s->place, l);
@@ -140,12 +176,14 @@ template<int W, int D, bool RANKS>
 static __global__ void __launch_bounds__(MEGA_THREADS + 32, 1)
 mega_kernel(const __grid_constant__ struct mega_list l)
 {
-    extern __shared__ __align__(1024) unsigned char shared[];
-    struct mega_shared *s = (struct mega_shared *)shared;
+    struct mega_shared *s = (struct mega_shared *)(mega_memory +
+        shared_offset(l.depth, l.scaled));
     if (*l.b.n_tok < 1)
         return;
-    if (threadIdx.x == 0)
-        ring_start(&s->ring);
+    if (threadIdx.x == 0) {
+        s->x = mega_memory + x_offset(l.depth, l.scaled);
+        ring_start(&s->ring, (float *)(mega_memory + l.depth * 2 * HALF));
+    }
     if (RANKS && threadIdx.x < MEGA_RANKS)
         meet_begin(&s->meet, l, (int)threadIdx.x);
     __syncthreads();
@@ -201,7 +239,7 @@ mega_launch(const struct mega_list *l, int n_block, cudaStream_t s)
     cudaLaunchConfig_t c = {};
     c.gridDim = dim3((unsigned)n_block);
     c.blockDim = dim3(MEGA_THREADS + 32);
-    c.dynamicSmemBytes = sizeof(struct mega_shared);
+    c.dynamicSmemBytes = (size_t)(x_offset(l->depth, l->scaled) + x_most(l));
     c.stream = s;
     c.attrs = &at;
     c.numAttrs = 1;
@@ -218,7 +256,7 @@ mega_kernel_fits(int dev)
     cudaError_t e = cudaDeviceGetAttribute(&together, cudaDevAttrCooperativeLaunch, dev);
     for (size_t i = 0; i < 2 * N_KERNEL && e == cudaSuccess && together; i++) {
         e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernels[i / 2].kernel[i % 2],
-            MEGA_THREADS + 32, sizeof(struct mega_shared));
+            MEGA_THREADS + 32, SHARED_MOST);
         if (n < 1)
             break;
     }
@@ -232,6 +270,6 @@ mega_kernel_load(void)
     cudaError_t e = cu_find_encode(&encode);
     for (size_t i = 0; i < 2 * N_KERNEL && e == cudaSuccess; i++)
         e = cudaFuncSetAttribute((const void *)kernels[i / 2].kernel[i % 2],
-            cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(struct mega_shared));
+            cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_MOST);
     return e;
 }

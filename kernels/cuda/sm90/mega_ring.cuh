@@ -4,7 +4,8 @@
  * Loads weights to shared memory for mega_kernel.cu. A row group is 16 rows of w; a block
  * computes full row groups. A chunk is 16 rows by 128 bytes of w; half a stage of the ring
  * has one chunk for each warp, adjacent along K. The two halves of a stage are of two row
- * groups, so that x is read once for both, or with gate and up adjacent along K.
+ * groups, so that x is read once for both, or adjacent along K: the last one of an odd
+ * number of row groups, and those of gate and up.
  *
  * One thread only loads stages, of all GEMMs one after the other, as far ahead as the
  * ring has room.
@@ -15,10 +16,11 @@
 #include "kernels/cuda/sm90/gemm_quant.cuh"
 #include "kernels/cuda/sm90/mega.cuh"
 
-#define DEPTH      5             /* stages of the ring */
+#define DEPTH_LEAST 5            /* stages of the ring: as many as there is room for */
+#define DEPTH_MOST 6
 #define FLIGHT     4             /* most halves of stages being loaded at once */
 #define FLIGHT_WAIT 2            /* the same while the block waits for packets */
-static_assert(FLIGHT < DEPTH && FLIGHT_WAIT >= 2,
+static_assert(FLIGHT < DEPTH_LEAST && FLIGHT_WAIT >= 2,
     "struct ring_ask counts stages of one half too, and may wait for one of two");
 #define EVEN       8             /* row groups of a block that count as a few */
 #define CHUNK      2048          /* bytes of a chunk: 128 of each of 16 rows of w */
@@ -31,22 +33,39 @@ struct __align__(16) ring_what {
     int halves;                  /* of the stage */
 };
 
-struct __align__(1024) mega_ring {
-    unsigned char w[DEPTH][2][HALF];
-    float scale[DEPTH][2][SCALES];
-    uint64_t full[DEPTH], empty[DEPTH];
-    struct ring_what what[DEPTH];
+/* Its stages of weights are at the start of the block's dynamic shared memory. */
+struct mega_ring {
+    float *scale;                /* [depth][2][SCALES]; used for weights with
+                                    a scale per 128 elements */
+    uint64_t full[DEPTH_MOST], empty[DEPTH_MOST];
+    struct ring_what what[DEPTH_MOST];
     __align__(16) unsigned char zero[64];
     int waits;                   /* 1: the block waits for packets */
 };
 
+extern __shared__ __align__(1024) unsigned char mega_memory[];
+
+/* Address of the chunks of half h of a stage. */
+static __device__ __forceinline__ uint32_t
+ring_half(int slot, int h)
+{
+    return cu_smem(mega_memory) + (uint32_t)((2 * slot + h) * HALF);
+}
+
+static __device__ __forceinline__ float *
+ring_scale(const struct mega_ring *r, int slot, int h)
+{
+    return r->scale + (2 * slot + h) * SCALES;
+}
+
 static __device__ __forceinline__ void
-ring_start(struct mega_ring *r)
+ring_start(struct mega_ring *r, float *scale)
 {
     r->waits = 1;
+    r->scale = scale;
     for (int i = 0; i < (int)sizeof(r->zero); i++)
         r->zero[i] = 0;
-    for (int i = 0; i < DEPTH; i++) {
+    for (int i = 0; i < DEPTH_MOST; i++) {
         cu_bar_init(cu_smem(&r->full[i]), 1);
         cu_bar_init(cu_smem(&r->empty[i]), MEGA_WARPS);
     }
@@ -54,7 +73,15 @@ ring_start(struct mega_ring *r)
 }
 
 /* Position in the ring of the loading thread, or of a consumer warp. */
-typedef struct cu_ring_at<DEPTH> ring_at;
+struct ring_at : cu_ring_place {
+    int depth;
+
+    __device__ __forceinline__ void
+    next(void)
+    {
+        cu_ring_place::next(depth);
+    }
+};
 
 /* Groups of 128 elements, each with its own scale, in a row of a half. */
 static __host__ __device__ constexpr int
@@ -73,17 +100,17 @@ ring_copy(struct mega_ring *r, int slot, int h, int to, const struct mega_matrix
     const uint32_t bar = cu_smem(&r->full[slot]);
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global"
         ".mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
-        :: "r"(cu_smem(r->w[slot][h]) + to * (MEGA_WARPS * 128)), "l"(m.map), "r"(0),
+        :: "r"(ring_half(slot, h) + (uint32_t)(to * (MEGA_WARPS * 128))), "l"(m.map), "r"(0),
         "r"(row), "r"(c), "r"(bar), "l"(policy) : "memory");
     if (scaled)
-        quant_box2(cu_smem(r->scale[slot][h] + to * stage_units(W)),
+        quant_box2(cu_smem(ring_scale(r, slot, h) + to * stage_units(W)),
             (const CUtensorMap *)m.scale_map, c * mega_chunk(W) / 128, row, bar);
 }
 
 /* State of the loading thread: its position, that of the oldest stage being loaded, and how
  * many halves are. */
 struct ring_ask {
-    ring_at at, oldest;
+    struct ring_at at, oldest;
     int flight;
     uint64_t policy;
 
@@ -113,30 +140,29 @@ struct ring_ask {
             n * (HALF + (scaled ? 16 * stage_units(W) * 4 : 0)));
     }
 
-    /* One or two row groups; second -1: one. */
+    /* Two row groups. */
     template<int W>
     __device__ __forceinline__ void
-    groups(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
-        int second, int more, int chunks)
+    two(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group, int second,
+        int more, int chunks)
     {
-        const int n = second < 0 ? 1 : 2;
 #pragma unroll 1
         for (int c = 0; c < chunks; c += MEGA_WARPS) {
-            begin<W>(r, scaled, group, second, more, n);
+            begin<W>(r, scaled, group, second, more, 2);
             ring_copy<W>(r, at.slot, 0, 0, m, scaled, group * 16, c, policy);
-            if (n == 2)
-                ring_copy<W>(r, at.slot, 1, 0, m, scaled, second * 16, c, policy);
+            ring_copy<W>(r, at.slot, 1, 0, m, scaled, second * 16, c, policy);
             at.next();
         }
     }
 
-    /* A row group of eight rows of gate, and as many of up. F: rows of gate. */
+    /* One row group: 16 rows or, if there are F rows of gate, eight of gate and as many of
+     * up. */
     template<int W>
     __device__ __forceinline__ void
-    gate_up(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group,
-        int more, int chunks, int F)
+    one(struct mega_ring *r, const struct mega_matrix &m, int scaled, int group, int more,
+        int chunks, int F)
     {
-        const int row = group * 8;
+        const int row = group * (F > 0 ? 8 : 16);
 #pragma unroll 1
         for (int c0 = 0; c0 < chunks; c0 += 2 * MEGA_WARPS) {
             const int n = c0 + MEGA_WARPS < chunks ? 2 : 1;
@@ -144,7 +170,8 @@ struct ring_ask {
             for (int h = 0; h < n; h++) {
                 const int c = c0 + h * MEGA_WARPS;
                 ring_copy<W>(r, at.slot, h, 0, m, scaled, row, c, policy);
-                ring_copy<W>(r, at.slot, h, 8, m, scaled, F + row, c, policy);
+                if (F > 0)
+                    ring_copy<W>(r, at.slot, h, 8, m, scaled, F + row, c, policy);
             }
             at.next();
         }
@@ -158,11 +185,13 @@ static __device__ __forceinline__ void
 feed_product(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix &m,
     const struct mega_shape &s)
 {
-    const int n = s.N / 16, step = (int)gridDim.x;
+    const int n = s.N / 16, step = (int)gridDim.x, chunks = s.K / mega_chunk(W);
+    int g = (int)blockIdx.x;
 #pragma unroll 1
-    for (int g = (int)blockIdx.x; g < n; g += 2 * step)
-        ask.groups<W>(r, m, s.scaled, g, g + step < n ? g + step : -1, g + 2 * step < n,
-            s.K / mega_chunk(W));
+    for (; g + step < n; g += 2 * step)
+        ask.two<W>(r, m, s.scaled, g, g + step, g + 2 * step < n, chunks);
+    if (g < n)
+        ask.one<W>(r, m, s.scaled, g, 0, chunks, 0);
 }
 
 /*
@@ -183,7 +212,7 @@ feed_gate_up(struct ring_ask &ask, struct mega_ring *r, const struct mega_matrix
 #pragma unroll 1
     while (now < n) {
         const uint32_t claim = claims ? atomicAdd(claimed, 1u) : 0;
-        ask.gate_up<W>(r, m, s.scaled, now, next < n, chunks, s.N / 2);
+        ask.one<W>(r, m, s.scaled, now, next < n, chunks, s.N / 2);
         if (claims && claim == (uint32_t)n - 1)
             *claimed = 0;
         now = next;
@@ -196,7 +225,7 @@ template<int W>
 static __device__ __forceinline__ void
 ring_feed(const struct mega_list &l, struct mega_ring *r)
 {
-    struct ring_ask ask = { { 0, 1 }, { 0, 0 }, 0, 0 };
+    struct ring_ask ask = { { { 0, 1 }, l.depth }, { { 0, 0 }, l.depth }, 0, 0 };
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(ask.policy));
 #pragma unroll 1
     for (int i = 0; i < l.n * MEGA_PRODUCTS; i++) {
@@ -219,7 +248,7 @@ ring_waits(struct mega_ring *r, int waits)
 
 /* Releases the stage for this warp. */
 static __device__ __forceinline__ void
-ring_leave(struct mega_ring *r, ring_at &at)
+ring_leave(struct mega_ring *r, struct ring_at &at)
 {
     __syncwarp();
     if (threadIdx.x % 32 == 0)
