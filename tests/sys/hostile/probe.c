@@ -3,12 +3,13 @@
 /*
  * probe CLIENT_SOCKET SECONDS
  *
- * A correct client that measures its times: round trips to the gate, and the first
- * token of short requests. Prints one JSON object, with times in us. Exit status 1: a
- * request was not answered.
+ * A correct client with two sessions that measures its times: round trips to the gate at
+ * a steady rate in one, the first token of short requests in the other. Prints one JSON
+ * object, with times in us. Exit status 1: a request was not answered.
  */
 #include "config.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,8 +18,8 @@
 #include "tests/sys/hostile/raw.h"
 
 #define PROBE_MAX       200000
-#define PROBE_PAUSE_US  2000
-#define PROBE_GENERATE  8 /* one in this many pings */
+#define PROBE_PING_US   2000  /* pause after a ping */
+#define PROBE_NEXT_US   16000 /* pause after a request */
 #define PROBE_TOKENS    4
 #define PROBE_ANSWER_MS 5000
 
@@ -27,9 +28,13 @@ struct times {
     size_t n;
 };
 
+/* One session and what it measured. */
 struct probe {
+    const char *path;
+    uint64_t t_end;
     fdc_t *s;
-    struct times ping, ttft;
+    double open_us;
+    struct times times;
     unsigned long errors;
     int last; /* status of the last error */
 };
@@ -78,7 +83,7 @@ probe_ping(struct probe *p)
     if (rc < 0)
         probe_error(p, rc);
     else
-        times_add(&p->ping, t);
+        times_add(&p->times, t);
 }
 
 static void
@@ -102,7 +107,7 @@ probe_generate(struct probe *p)
     }
     while ((rc = fdc_next(r, &e, PROBE_ANSWER_MS)) > 0) {
         if (e.type == FDC_T_IDS && first) {
-            times_add(&p->ttft, t);
+            times_add(&p->times, t);
             first = 0;
         } else if (e.type == FDC_T_ERROR) {
             rc = e.error->code;
@@ -114,39 +119,64 @@ probe_generate(struct probe *p)
     fdc_req_free(r);
 }
 
+static int
+probe_open(struct probe *p)
+{
+    struct fdc_open_opts o = { .size = sizeof(o),
+        .path = p->path,
+        .name = "probe",
+        .connect_timeout_ms = PROBE_ANSWER_MS };
+    uint64_t t = raw_now_ns();
+    int rc = fdc_open(&o, &p->s);
+
+    p->open_us = (double)(raw_now_ns() - t) / 1e3;
+    if (rc < 0)
+        probe_error(p, rc);
+    return rc;
+}
+
+/* Repeats what() until the end, with a pause after each. */
+static void
+probe_repeat(struct probe *p, void (*what)(struct probe *), unsigned pause_us)
+{
+    if (probe_open(p) < 0)
+        return;
+    while (raw_now_ns() < p->t_end && p->last != FDC_E_DISCONNECTED) {
+        what(p);
+        usleep(pause_us);
+    }
+    fdc_close(p->s);
+}
+
+static void *
+pings(void *p)
+{
+    probe_repeat(p, probe_ping, PROBE_PING_US);
+    return NULL;
+}
+
 int
 main(int argc, char **argv)
 {
-    static struct probe p;
-    struct fdc_open_opts o = { .size = sizeof(o),
-        .name = "probe",
-        .connect_timeout_ms = PROBE_ANSWER_MS };
-    uint64_t t, t_end;
-    int rc;
+    static struct probe ping, ttft;
+    int last;
+    pthread_t t;
 
     if (argc != 3) {
         fprintf(stderr, "usage: probe CLIENT_SOCKET SECONDS\n");
         return 64;
     }
-    o.path = argv[1];
-    t = raw_now_ns();
-    t_end = t + (uint64_t)(atof(argv[2]) * 1e9);
-    rc = fdc_open(&o, &p.s);
-    printf("{\"open_us\": %.0f", (double)(raw_now_ns() - t) / 1e3);
-    if (rc < 0)
-        probe_error(&p, rc);
-    for (unsigned i = 0; rc >= 0 && raw_now_ns() < t_end && p.last != FDC_E_DISCONNECTED;
-         i++) {
-        probe_ping(&p);
-        if (i % PROBE_GENERATE == 0)
-            probe_generate(&p);
-        usleep(PROBE_PAUSE_US);
-    }
-    times_print("ping", &p.ping);
-    times_print("ttft", &p.ttft);
-    printf(", \"errors\": %lu, \"last\": \"%s\"}\n", p.errors,
-        p.last != 0 ? fdc_status_name(p.last) : "");
-    if (rc >= 0)
-        fdc_close(p.s);
-    return p.errors != 0 || p.ping.n == 0 || p.ttft.n == 0;
+    ping.path = ttft.path = argv[1];
+    ping.t_end = ttft.t_end = raw_now_ns() + (uint64_t)(atof(argv[2]) * 1e9);
+    if (pthread_create(&t, NULL, pings, &ping) != 0)
+        return 71;
+    probe_repeat(&ttft, probe_generate, PROBE_NEXT_US);
+    (void)pthread_join(t, NULL);
+    last = ping.last != 0 ? ping.last : ttft.last;
+    printf("{\"open_us\": %.0f", ping.open_us);
+    times_print("ping", &ping.times);
+    times_print("ttft", &ttft.times);
+    printf(", \"errors\": %lu, \"last\": \"%s\"}\n", ping.errors + ttft.errors,
+        last != 0 ? fdc_status_name(last) : "");
+    return last != 0 || ping.times.n == 0 || ttft.times.n == 0;
 }
