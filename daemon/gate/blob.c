@@ -15,10 +15,10 @@ blb_new(struct pages *g, uint32_t bytes)
 }
 
 void
-blb_free(struct pages *g, unsigned char *p, uint32_t bytes)
+blb_free(struct pages *g, unsigned char *p, uint32_t bytes, uint32_t used)
 {
     if (bytes <= BLB_LONG || p == NULL)
         free(p);
     else
-        pgs_free(g, p, bytes);
+        pgs_free(g, p, bytes, used);
 }

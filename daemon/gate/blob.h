@@ -15,7 +15,8 @@ struct pages;
 
 /* Allocates a blob. NULL: no memory. */
 unsigned char *blb_new(struct pages *g, uint32_t bytes);
-/* p may be NULL. pgs_sweep() then gives back a long one. */
-void blb_free(struct pages *g, unsigned char *p, uint32_t bytes);
+/* p may be NULL. At most the first `used` of its bytes were written. pgs_sweep() then gives
+ * back a long one. */
+void blb_free(struct pages *g, unsigned char *p, uint32_t bytes, uint32_t used);
 
 #endif

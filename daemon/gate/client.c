@@ -26,6 +26,7 @@ struct cli_chunk {
 };
 
 _Static_assert(sizeof(struct cli_chunk) == CLI_CHUNK, "whole pages");
+_Static_assert(CLI_CHUNK <= PGS_PIECE, "one piece");
 
 void
 cli_init(struct clients *k, const struct env *env)
@@ -106,6 +107,14 @@ cli_add_chunk(struct clients *k, struct client *c)
     return 0;
 }
 
+/* A chunk is one piece. */
+static void
+cli_give(struct clients *k, struct cli_chunk *b)
+{
+    pgs_free(&k->pages, b, sizeof(*b), sizeof(*b));
+    (void)pgs_sweep(&k->pages);
+}
+
 static void
 cli_drop_chunk(struct clients *k, struct client *c)
 {
@@ -117,7 +126,7 @@ cli_drop_chunk(struct clients *k, struct client *c)
     c->held_bytes -= sizeof(*b);
     c->usr->bytes -= sizeof(*b);
     cnt_add(&k->env->cnt->held_bytes, -(uint64_t)sizeof(*b));
-    pgs_free(&k->pages, b, sizeof(*b));
+    cli_give(k, b);
 }
 
 /* Room for a record of n slots after the held ones. */
@@ -328,16 +337,11 @@ cli_sweep(struct clients *k)
 {
     int n = 0;
 
-    while (n < (int)CLI_CHUNKS) {
+    while (k->old != NULL && n < (int)CLI_CHUNKS) {
         struct cli_chunk *b = k->old;
 
-        if (pgs_sweep(&k->pages) == 0) {
-            if (b == NULL)
-                break;
-            k->old = b->next;
-            pgs_free(&k->pages, b, sizeof(*b));
-            (void)pgs_sweep(&k->pages);
-        }
+        k->old = b->next;
+        cli_give(k, b);
         n++;
     }
     return n;

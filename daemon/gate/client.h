@@ -130,7 +130,8 @@ int cli_flush(struct clients *k);
 void cli_wake_thread(const struct client *c);
 /* Drops c's held and unpublished records. */
 void cli_drop(struct clients *k, struct client *c);
-/* Gives back chunks, CLI_CHUNKS at most. Returns their number. */
+/* Gives back chunks of clients that have ended, CLI_CHUNKS at most. Returns their
+ * number. */
 int cli_sweep(struct clients *k);
 void cli_fini(struct clients *k);
 

@@ -544,7 +544,7 @@ gate_poll(struct gate *g, uint64_t now_ns)
     gate_phase(g, GATE_FLUSH_NS);
     if (!TAILQ_EMPTY(&g->clients.holdq) || !TAILQ_EMPTY(&g->clients.outq))
         work += cli_flush(&g->clients);
-    if (g->clients.old != NULL || g->clients.pages.first != NULL)
+    if (g->clients.old != NULL)
         work += cli_sweep(&g->clients);
     return work + (g->clients.n_doomed != 0);
 }

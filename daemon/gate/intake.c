@@ -438,7 +438,7 @@ itk_drop(struct intake *k, struct client *c)
     itk_end_read(k, c);
     if (c->job == NULL)
         return;
-    blb_free(&k->reqs->jnl->pages, c->job->blob, c->job->req.len);
+    blb_free(&k->reqs->jnl->pages, c->job->blob, c->job->req.len, c->job->copied);
     itk_end_job(k, c);
 }
 
@@ -458,7 +458,7 @@ itk_finish_job(struct intake *k, struct client *c)
     itk_limits(k, c->trusted, &lim);
     if (adm_check(k->adm, c, u, q.len + sizeof(struct jreq), &e) ||
         itk_accept(k, c, u, &q, blob, &items, &lim, &e)) {
-        blb_free(&k->reqs->jnl->pages, blob, q.len);
+        blb_free(&k->reqs->jnl->pages, blob, q.len, q.len);
         itk_refuse(k, c, u, &q, q.len, &e);
     }
 }
@@ -531,7 +531,7 @@ itk_copy(struct intake *k, struct client *c, struct usr *u, struct fdp_req *q,
     memset(&scan, 0, sizeof(scan));
     if (chk_scan(&scan, q, blob, q->len, e) ||
         itk_accept(k, c, u, q, blob, &scan.items, lim, e)) {
-        blb_free(&k->reqs->jnl->pages, blob, q->len);
+        blb_free(&k->reqs->jnl->pages, blob, q->len, q->len);
         return 1;
     }
     return 0;

@@ -44,7 +44,8 @@ jnl_fini(struct jnl *j)
 {
     if (j->pool != NULL) {
         for (uint32_t i = 0; i < j->n_max; i++)
-            blb_free(&j->pages, j->pool[i].blob, j->pool[i].blob_bytes);
+            blb_free(&j->pages, j->pool[i].blob, j->pool[i].blob_bytes,
+                j->pool[i].blob_bytes);
     }
     pgs_fini(&j->pages);
     free(j->pool);
@@ -185,7 +186,7 @@ jnl_free(struct jnl *j, struct jreq *r)
     u->bytes -= jnl_bytes(r);
     j->bytes -= jnl_bytes(r);
     j->n_open--;
-    blb_free(&j->pages, r->blob, r->blob_bytes);
+    blb_free(&j->pages, r->blob, r->blob_bytes, r->blob_bytes);
     r->blob = NULL;
     r->magic = 0;
     r->st = JNL_FREE;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Written over the start of a freed slot. */
 struct pgs_old {
@@ -21,12 +22,14 @@ struct pgs_slab {
     size_t bytes;
 };
 
+/* A slot is never smaller than a page. */
 static uint32_t
 pgs_size(uint32_t bytes)
 {
-    uint32_t size = 0;
+    uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE), size = 0;
 
-    while (size < PGS_SIZES && bytes > 1u << (PGS_MIN + size))
+    while (size < PGS_SIZES &&
+        (bytes > 1u << (PGS_MIN + size) || page > 1u << (PGS_MIN + size)))
         size++;
     return size;
 }
@@ -53,6 +56,7 @@ pgs_map(struct pages *g, uint32_t size)
         free(s);
         return -1;
     }
+    (void)madvise(s->p, bytes, MADV_NOHUGEPAGE); /* fails where there are none */
     s->next = g->slabs;
     g->slabs = s;
     for (size_t at = bytes; at != 0; at -= one)
@@ -72,14 +76,22 @@ pgs_new(struct pages *g, uint32_t bytes)
 }
 
 void
-pgs_free(struct pages *g, void *p, uint32_t bytes)
+pgs_free(struct pages *g, void *p, uint32_t bytes, uint32_t used)
 {
     struct pgs_old *o = p;
 
     o->next = g->first;
-    o->bytes = bytes;
+    o->bytes = used > sizeof(*o) ? used : (uint32_t)sizeof(*o);
     o->size = pgs_size(bytes);
     g->first = o;
+}
+
+/* Afterwards all bytes are 0, even if the kernel keeps the pages (locked memory). */
+static void
+pgs_give(void *p, uint32_t bytes)
+{
+    if (madvise(p, bytes, MADV_DONTNEED) != 0)
+        memset(p, 0, bytes);
 }
 
 int
@@ -93,12 +105,12 @@ pgs_sweep(struct pages *g)
     if (o->bytes <= PGS_PIECE) {
         size = o->size;
         g->first = o->next;
-        (void)madvise(o, o->bytes, MADV_DONTNEED);
+        pgs_give(o, o->bytes);
         g->of[size].free[g->of[size].n_free++] = (unsigned char *)o;
         return 1;
     }
     rest = (o->bytes - 1) / PGS_PIECE * PGS_PIECE;
-    (void)madvise((char *)o + rest, o->bytes - rest, MADV_DONTNEED);
+    pgs_give((char *)o + rest, o->bytes - rest);
     o->bytes = rest;
     return 1;
 }

@@ -9,7 +9,9 @@
  * while they look who maps a page: if such a thread waits for a processor, so would the
  * loop. MADV_DONTNEED takes no such lock. So memory comes in slots of a power of two
  * bytes, cut from mappings of at least PGS_SLAB bytes; a slot that was given back has no
- * pages and is used again. Address space is therefore never below the highest use so far.
+ * pages and is used again. What stays is address space, for the highest use of each size
+ * so far in full slabs, and its page tables, 1/512 of it. Huge pages are off: nothing is
+ * freed before all of one is given back.
  *
  * Called by the thread of the loop.
  */
@@ -37,8 +39,9 @@ struct pages {
 
 /* Returns at least that many bytes, all zero, or NULL: no memory, or more than 2 GiB. */
 void *pgs_new(struct pages *g, uint32_t bytes);
-/* p is from pgs_new(), with the same bytes. */
-void pgs_free(struct pages *g, void *p, uint32_t bytes);
+/* p is from pgs_new(), with the same bytes, of which at most the first `used` were
+ * written. */
+void pgs_free(struct pages *g, void *p, uint32_t bytes, uint32_t used);
 /* Gives back one piece of what was freed. Returns the number of pieces, 0 or 1. */
 int pgs_sweep(struct pages *g);
 /* Unmaps everything, freed or not. */
