@@ -133,6 +133,7 @@ void cli_drop(struct clients *k, struct client *c);
 /* Gives back chunks of clients that have ended, CLI_CHUNKS at most. Returns their
  * number. */
 int cli_sweep(struct clients *k);
+/* All clients have ended: gives all chunks back. */
 void cli_fini(struct clients *k);
 
 enum cli_slow { CLI_KEEPS_UP = 0, CLI_SLOW, CLI_STUCK };
